@@ -1,0 +1,44 @@
+//! The store boundary: everything that decides who may do what, behind one synchronous, serialised trait.
+//!
+//! [`Transition`]s go in, [`Reply`]s come out, one each, in order. Nothing outside an implementation decides
+//! about authority, and no implementation reads a clock: `now` is handed in. An implementation must pass the
+//! functions of [`contract`].
+
+pub mod contract;
+mod reply;
+mod transition;
+
+pub use reply::{
+    AttemptGrant, AttemptReasonCounters, AttemptView, BindAnswer, DrainView, Introduction, LeaseGrant,
+    ListingGrant, ListingView, Notice, Page, PendingAttempt, Phase, PhaseTimes, PoolUsage, PresenceGrant,
+    Push, Reply, StoreStats,
+};
+pub use transition::{
+    BeginDrain, Bind, BrowseListings, Caller, CancelAttempt, Candidates, CreateAttempt, DatagramProof,
+    DeleteListing, EndPresence, Filter, GetAttempt, GetListing, IdempotencyKey, ListPending,
+    ListingDescription, ListingLocator, Quotas, RefreshPresence, RegisterListing, RenewLease, Report,
+    Reporter, Transition, TransitionKind, Visibility,
+};
+
+use crate::time::Instant;
+
+/// The atomic, ephemeral store of all authority.
+///
+/// Each transition is applied whole or not at all, in the order given, by one caller at a time. What is due at
+/// `now` is gone before the first transition of the batch is looked at. A full collection refuses; nothing is
+/// ever evicted, and no queue grows.
+pub trait EphemeralRendezvousStore {
+    /// Applies `batch` in order at `now` and pushes one reply for each onto `replies`.
+    ///
+    /// `now` never goes back between calls.
+    fn apply(&mut self, now: Instant, batch: &[Transition], replies: &mut Vec<Reply>);
+
+    /// When something is due next, so that the store thread knows how long it may sleep.
+    fn next_deadline(&self) -> Option<Instant>;
+
+    /// Removes what is due at `now`, with no transition to apply.
+    fn expire(&mut self, now: Instant);
+
+    /// What each pool holds and how the store stands.
+    fn stats(&self) -> StoreStats;
+}
