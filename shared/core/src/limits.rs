@@ -43,6 +43,10 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(30);
 pub const RESEND_INTERVAL: Duration = Duration::from_millis(250);
 /// NOTICE and INTRODUCE are sent unasked at most this often.
 pub const RESENDS_MAX: u8 = 3;
+/// Distance between punches that peers are told to keep.
+pub const PUNCH_INTERVAL: Duration = Duration::from_millis(100);
+/// Punches after which peers are told to give up: five seconds' worth.
+pub const PUNCHES_MAX: u8 = 50;
 /// Longest long poll for pending attempts.
 pub const LONG_POLL_MAX: Duration = Duration::from_secs(30);
 
