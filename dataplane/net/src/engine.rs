@@ -1,0 +1,138 @@
+//! What an engine is, whichever it is.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::counters::EngineCounters;
+use crate::mmsg::MmsgEngine;
+use crate::outbox::Outbox;
+use crate::socket::BoundSocket;
+use crate::uring::UringEngine;
+use crate::wake::WakeGate;
+
+/// Addressing of one received datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Who sent it; canonical, so a `::ffff:a.b.c.d` is given as IPv4.
+    pub source: SocketAddr,
+    /// The address it was sent to, canonical; only on a socket bound to a wildcard.
+    pub local: Option<IpAddr>,
+    /// It was longer than [`crate::DATAGRAM_LEN_MAX`]; the bytes are its head.
+    pub truncated: bool,
+}
+
+/// Which engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EngineKind {
+    /// io_uring: multishot receive into a provided buffer ring.
+    Uring,
+    /// recvmmsg and sendmmsg behind poll.
+    Mmsg,
+}
+
+impl EngineKind {
+    /// Stable name, for configuration, logs and a metrics label.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uring => "uring",
+            Self::Mmsg => "mmsg",
+        }
+    }
+}
+
+impl fmt::Display for EngineKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Sizes of an engine, all fixed at construction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Receive buffers of 2,048 bytes; rounded up to a power of two, at most 32,768. Used by io_uring; under 1,024
+    /// a burst ends the receive now and then (counted, nothing lost).
+    pub buffers: u16,
+    /// Replies that can wait for the next flush; at least 1.
+    pub outbox_slots: usize,
+    /// Submission queue of io_uring; a fuller outbox is flushed in more than one system call.
+    pub submission_entries: u32,
+    /// Completion queue of io_uring, at least the submission queue; twice the buffers and slots together keeps it
+    /// from overflowing.
+    pub completion_entries: u32,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self { buffers: 4096, outbox_slots: 1024, submission_entries: 1024, completion_entries: 16_384 }
+    }
+}
+
+/// A datagram engine, owned by the thread that built it.
+///
+/// The loop is `turn`, `receive`, `turn`, `receive`. Announce sleep with [`WakeGate::prepare_to_sleep`] before a turn
+/// that may block, or a wake in between is not noticed.
+pub trait Engine {
+    /// Which engine this is.
+    fn kind(&self) -> EngineKind;
+
+    /// The address bound.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Replies for the next turn.
+    fn outbox(&mut self) -> &mut Outbox;
+
+    /// Sends what is queued, then waits for a datagram, a wake or the timeout: `None` waits for ever, zero does not
+    /// block, and it never blocks while datagrams wait to be handed over. It may return early with nothing at hand.
+    /// A refused reply is counted, never an error; an error means that the engine cannot go on.
+    fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// Hands over datagrams received, at most `batch_max`; returns how many. What is left is handed over by the next
+    /// call. The bytes are the engine's own buffer, valid for the call of `sink`.
+    fn receive(&mut self, batch_max: usize, sink: &mut dyn FnMut(Meta, &[u8], &mut Outbox)) -> usize;
+
+    /// What was counted up to the last `turn` or `receive`.
+    fn counters(&self) -> &EngineCounters;
+}
+
+/// An engine that could not be built.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot build the {kind} engine: {step} failed")]
+pub struct OpenError {
+    /// Which engine.
+    pub kind: EngineKind,
+    /// What failed.
+    pub step: &'static str,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
+
+impl OpenError {
+    /// For `map_err`.
+    pub(crate) fn at<E: Into<io::Error>>(kind: EngineKind, step: &'static str) -> impl FnOnce(E) -> Self {
+        move |source| Self { kind, step, source: source.into() }
+    }
+}
+
+/// Builds an engine on the calling thread, which must be the one to use it. `gate` stays with that thread; its waker
+/// may long be elsewhere. The socket is consumed; keep a [`BoundSocket::try_clone`] to try the other engine with.
+pub fn open(
+    kind: EngineKind,
+    socket: BoundSocket,
+    gate: &WakeGate,
+    options: EngineOptions,
+) -> Result<Box<dyn Engine>, OpenError> {
+    Ok(match kind {
+        EngineKind::Uring => Box::new(UringEngine::new(socket, gate, options)?),
+        EngineKind::Mmsg => Box::new(MmsgEngine::new(socket, gate, options)?),
+    })
+}
+
+/// Whether a receive that failed so will fail for ever: the descriptor or the arguments are wrong, not the network.
+pub(crate) fn is_fatal_receive(errno: i32) -> bool {
+    matches!(
+        errno,
+        libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL | libc::EOPNOTSUPP | libc::EACCES
+    )
+}
