@@ -1,0 +1,79 @@
+//! What goes between a ring thread and the store thread: batches in boxes that travel round and round.
+//!
+//! A ring owns a fixed number of boxes. One is filled while datagrams are received, handed to the store, filled
+//! with replies there and handed back. So nothing is allocated, and the boxes bound what is in flight: with none
+//! left, a datagram ends as `store_busy`.
+
+use crossbeam::channel::{Receiver, Sender, bounded};
+use rendezvous_core::handler::Pending;
+use rendezvous_net::Waker;
+use rendezvous_shared::limits::{BATCH_LEN_MAX, BATCHES_PER_RING};
+use rendezvous_shared::store::{Reply, Transition};
+
+use crate::clock::Stamp;
+
+/// Transitions of the datagram path, what is remembered of each datagram, and the replies: same index, same datagram.
+#[derive(Debug)]
+pub struct Batch {
+    /// For the ring when it comes back.
+    pub pending: Vec<Pending>,
+    /// For the store.
+    pub transitions: Vec<Transition>,
+    /// From the store.
+    pub replies: Vec<Reply>,
+    /// When its first datagram was received.
+    pub received: Stamp,
+}
+
+impl Batch {
+    fn new() -> Self {
+        Self {
+            pending: Vec::with_capacity(BATCH_LEN_MAX),
+            transitions: Vec::with_capacity(BATCH_LEN_MAX),
+            replies: Vec::with_capacity(BATCH_LEN_MAX),
+            received: Stamp::default(),
+        }
+    }
+
+    /// Empties it, keeping its room.
+    pub fn clear(&mut self) {
+        self.pending.clear();
+        self.transitions.clear();
+        self.replies.clear();
+    }
+
+    /// Whether it holds as many transitions as one message may.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.transitions.len() >= BATCH_LEN_MAX
+    }
+}
+
+/// The ring thread's end.
+pub struct RingMailbox {
+    /// Boxes not in use.
+    pub free: Vec<Box<Batch>>,
+    /// To the store; as long as there are boxes, so never full.
+    pub to_store: Sender<Box<Batch>>,
+    /// Back from the store.
+    pub from_store: Receiver<Box<Batch>>,
+}
+
+/// The store thread's end for one ring.
+pub struct StoreMailbox {
+    /// From the ring.
+    pub from_ring: Receiver<Box<Batch>>,
+    /// Back to the ring.
+    pub to_ring: Sender<Box<Batch>>,
+    /// Wakes the ring once its batches are back.
+    pub waker: Waker,
+}
+
+/// Both ends of a mailbox whose ring is woken by `waker`.
+#[must_use]
+pub fn mailbox(waker: Waker) -> (RingMailbox, StoreMailbox) {
+    let (to_store, from_ring) = bounded(BATCHES_PER_RING);
+    let (to_ring, from_store) = bounded(BATCHES_PER_RING);
+    let free = (0..BATCHES_PER_RING).map(|_| Box::new(Batch::new())).collect();
+    (RingMailbox { free, to_store, from_store }, StoreMailbox { from_ring, to_ring, waker })
+}

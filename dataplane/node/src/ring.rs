@@ -1,0 +1,298 @@
+//! The ring thread: datagrams in, cheap refusals and answers out, the rest to the store and back.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Sender};
+use hdrhistogram::Histogram;
+use rendezvous_core::handler::{Action, Answer, Handler, Received};
+use rendezvous_net::{Engine, EngineCounters, Outbox, WakeGate};
+use rendezvous_shared::counter::Counters;
+use rendezvous_shared::outcome::{DATAGRAM_OUTCOMES, DatagramOutcome};
+use rendezvous_shared::time::{Clock, Instant};
+
+use crate::clock::{BootClock, Stamp, Stopwatch};
+use crate::mailbox::{Batch, RingMailbox};
+
+/// Datagrams taken from the engine before answers go out.
+const RECEIVE_MAX: usize = 256;
+
+/// A latency histogram: 1 ns to 60 s, two significant digits; about 25 KiB.
+#[must_use]
+pub fn latency_histogram() -> Histogram<u64> {
+    #[expect(clippy::expect_used, reason = "the bounds are constants, and within what the type allows")]
+    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("constant bounds")
+}
+
+/// What a ring thread counted, in one snapshot. The box travels from the asker to the ring and back, so that
+/// answering allocates nothing.
+#[derive(Debug)]
+pub struct RingReport {
+    /// Datagrams handed over by the engine.
+    pub received: u64,
+    /// Ends of datagrams.
+    pub outcomes: Counters<DatagramOutcome, DATAGRAM_OUTCOMES>,
+    /// Datagrams whose end is with the store.
+    pub in_flight: u64,
+    /// What the engine counted.
+    pub engine: EngineCounters,
+    /// Unasked datagrams that found no room in the outbox.
+    pub unasked_dropped: u64,
+    /// From receipt to answer, of answered datagrams since the last report. The asker sends an empty one along.
+    pub latency: Histogram<u64>,
+}
+
+impl RingReport {
+    /// An empty report to be filled.
+    #[must_use]
+    pub fn empty() -> Box<Self> {
+        Box::new(Self {
+            received: 0,
+            outcomes: Counters::new(),
+            in_flight: 0,
+            engine: EngineCounters::default(),
+            unasked_dropped: 0,
+            latency: latency_histogram(),
+        })
+    }
+}
+
+/// How others reach a ring thread.
+#[derive(Clone)]
+pub struct RingControl {
+    /// Set, then wake, to end the thread.
+    pub stop: Arc<AtomicBool>,
+    /// Reports to be filled; one at a time.
+    pub report_requests: Sender<Box<RingReport>>,
+    /// Filled reports.
+    pub report_replies: Receiver<Box<RingReport>>,
+}
+
+/// The ring thread's end of [`RingControl`].
+pub struct RingOrders {
+    stop: Arc<AtomicBool>,
+    report_requests: Receiver<Box<RingReport>>,
+    report_replies: Sender<Box<RingReport>>,
+}
+
+/// Both ends of the orders of one ring.
+#[must_use]
+pub fn ring_orders() -> (RingControl, RingOrders) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (report_requests, requests) = crossbeam::channel::bounded(1);
+    let (replies, report_replies) = crossbeam::channel::bounded(1);
+    let control = RingControl { stop: Arc::clone(&stop), report_requests, report_replies };
+    (control, RingOrders { stop, report_requests: requests, report_replies: replies })
+}
+
+/// All that a ring thread owns.
+pub struct Ring {
+    engine: Box<dyn Engine>,
+    gate: WakeGate,
+    orders: RingOrders,
+    state: RingState,
+}
+
+/// What the datagram path works on, apart from the engine that lends it the bytes.
+struct RingState {
+    handler: Handler,
+    mailbox: RingMailbox,
+    filling: Option<Box<Batch>>,
+    clock: BootClock,
+    stopwatch: Stopwatch,
+    received: u64,
+    outcomes: Counters<DatagramOutcome, DATAGRAM_OUTCOMES>,
+    in_flight: u64,
+    unasked_dropped: u64,
+    latency: Histogram<u64>,
+}
+
+impl Ring {
+    /// Built on the thread that runs it: the engine is bound to that thread.
+    #[must_use]
+    pub fn new(
+        engine: Box<dyn Engine>,
+        gate: WakeGate,
+        orders: RingOrders,
+        handler: Handler,
+        mailbox: RingMailbox,
+        clock: BootClock,
+        stopwatch: Stopwatch,
+    ) -> Self {
+        let state = RingState {
+            handler,
+            mailbox,
+            filling: None,
+            clock,
+            stopwatch,
+            received: 0,
+            outcomes: Counters::new(),
+            in_flight: 0,
+            unasked_dropped: 0,
+            latency: latency_histogram(),
+        };
+        Self { engine, gate, orders, state }
+    }
+
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// When the engine cannot go on.
+    pub fn run(mut self) -> io::Result<()> {
+        while !self.orders.stop.load(Ordering::Acquire) {
+            self.wait()?;
+            self.step();
+        }
+        // What was answered last still goes out.
+        self.engine.turn(Some(Duration::ZERO))
+    }
+
+    /// Sends what is queued, then blocks until there is something to do.
+    fn wait(&mut self) -> io::Result<()> {
+        let timeout = self.state.handler.next_timeout().map(|at| at.since(self.state.clock.now()));
+        let sleep = self.gate.prepare_to_sleep();
+        let busy = !self.state.mailbox.from_store.is_empty()
+            || !self.orders.report_requests.is_empty()
+            || self.orders.stop.load(Ordering::Acquire);
+        let result = self.engine.turn(if busy { Some(Duration::ZERO) } else { timeout });
+        sleep.awake();
+        result
+    }
+
+    fn step(&mut self) {
+        let now = self.state.clock.now();
+        self.receive(now);
+        let outbox = self.engine.outbox();
+        while let Ok(batch) = self.state.mailbox.from_store.try_recv() {
+            self.state.settle(now, batch, outbox);
+        }
+        self.state.repeat(now, outbox);
+        if let Ok(report) = self.orders.report_requests.try_recv() {
+            self.report(report);
+        }
+    }
+
+    fn receive(&mut self, now: Instant) {
+        let started = self.state.stopwatch.stamp();
+        let mut answered = 0;
+        let state = &mut self.state;
+        let received = self.engine.receive(RECEIVE_MAX, &mut |meta, bytes, outbox| {
+            let datagram =
+                Received { source: meta.source, local: meta.local, truncated: meta.truncated, bytes };
+            answered += u64::from(state.on_datagram(now, started, &datagram, outbox));
+        });
+        state.hand_over();
+        if answered > 0 {
+            let elapsed = state.stopwatch.between(started, state.stopwatch.stamp());
+            record(&mut state.latency, elapsed, answered);
+        }
+        debug_assert!(received <= RECEIVE_MAX);
+    }
+
+    fn report(&mut self, mut report: Box<RingReport>) {
+        let state = &mut self.state;
+        report.received = state.received;
+        report.outcomes = state.outcomes;
+        report.in_flight = state.in_flight;
+        report.unasked_dropped = state.unasked_dropped;
+        report.engine = *self.engine.counters();
+        std::mem::swap(&mut report.latency, &mut state.latency);
+        // Room for one, and one is asked at a time; an asker that went away loses its report.
+        let _ = self.orders.report_replies.try_send(report);
+    }
+}
+
+impl RingState {
+    /// Brings one datagram to its end, or into the batch being filled; returns whether it was answered.
+    fn on_datagram(
+        &mut self,
+        now: Instant,
+        started: Stamp,
+        datagram: &Received<'_>,
+        outbox: &mut Outbox,
+    ) -> bool {
+        self.received += 1;
+        let (outcome, answered) = match self.handler.on_datagram(now, datagram) {
+            Action::Silence(outcome) => (outcome, false),
+            Action::Answer(answer, outcome) => match push(outbox, &answer) {
+                true => (outcome, true),
+                false => (DatagramOutcome::OutboxFull, false),
+            },
+            Action::Submit(transition, pending) => {
+                if let Some(batch) = self.batch(started) {
+                    batch.transitions.push(transition);
+                    batch.pending.push(pending);
+                    self.in_flight += 1;
+                    return false;
+                }
+                (DatagramOutcome::StoreBusy, false)
+            }
+        };
+        self.outcomes.count(outcome);
+        answered
+    }
+
+    /// The batch to add to; a full one is handed over first. None when every box is with the store.
+    fn batch(&mut self, started: Stamp) -> Option<&mut Batch> {
+        if self.filling.as_ref().is_some_and(|batch| batch.is_full()) {
+            self.hand_over();
+        }
+        if self.filling.is_none() {
+            let mut batch = self.mailbox.free.pop()?;
+            batch.received = started;
+            self.filling = Some(batch);
+        }
+        self.filling.as_deref_mut()
+    }
+
+    fn hand_over(&mut self) {
+        let Some(batch) = self.filling.take() else { return };
+        // There is room for every box there is, so this fails only when the store thread is gone.
+        if let Err(refused) = self.mailbox.to_store.try_send(batch) {
+            let mut batch = refused.into_inner();
+            self.in_flight -= batch.pending.len() as u64;
+            batch.pending.iter().for_each(|_| self.outcomes.count(DatagramOutcome::StoreBusy));
+            batch.clear();
+            self.mailbox.free.push(batch);
+        }
+    }
+
+    /// Turns the replies of a batch into answers.
+    fn settle(&mut self, now: Instant, mut batch: Box<Batch>, outbox: &mut Outbox) {
+        let mut answered = 0;
+        for (pending, reply) in batch.pending.iter().zip(&batch.replies) {
+            let settled = self.handler.on_reply(now, pending, reply);
+            let sent = settled.answer.as_ref().map(|answer| push(outbox, answer));
+            answered += u64::from(sent == Some(true));
+            let outcome = if sent == Some(false) { DatagramOutcome::OutboxFull } else { settled.outcome };
+            self.outcomes.count(outcome);
+            if settled.unasked.is_some_and(|answer| !push(outbox, &answer)) {
+                self.unasked_dropped += 1;
+            }
+        }
+        self.in_flight -= batch.pending.len() as u64;
+        let elapsed = self.stopwatch.between(batch.received, self.stopwatch.stamp());
+        record(&mut self.latency, elapsed, answered);
+        batch.clear();
+        self.mailbox.free.push(batch);
+    }
+
+    fn repeat(&mut self, now: Instant, outbox: &mut Outbox) {
+        let dropped = &mut self.unasked_dropped;
+        self.handler.repeat_due(now, |answer| *dropped += u64::from(!push(outbox, answer)));
+    }
+}
+
+/// Queues an answer; false when the outbox is full.
+fn push(outbox: &mut Outbox, answer: &Answer) -> bool {
+    outbox.push(answer.to(), answer.from(), |out| answer.encode(out)).is_ok()
+}
+
+fn record(histogram: &mut Histogram<u64>, elapsed: Duration, count: u64) {
+    let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    for _ in 0..count {
+        histogram.saturating_record(nanos);
+    }
+}

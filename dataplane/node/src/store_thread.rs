@@ -1,0 +1,214 @@
+//! The store thread: the only writer. It waits for work or for the next deadline, and applies what came.
+//!
+//! [`StoreActor::wait`] may block; [`StoreActor::round`] never does. The operator lane is emptied first in every
+//! round, then a bounded number of HTTP transitions, then the batches of the rings, so a flood on one lane starves
+//! no other.
+
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, Select, Sender, TryRecvError, bounded};
+use hdrhistogram::Histogram;
+use rendezvous_shared::counter::{Counters, Label};
+use rendezvous_shared::limits::{HTTP_BURST_MAX, HTTP_LANE_MAX, OPERATOR_LANE_MAX};
+use rendezvous_shared::outcome::OutcomeKind;
+use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, StoreStats, Transition, TransitionKind};
+use rendezvous_shared::time::{Clock, Instant};
+use tokio::sync::oneshot;
+
+use crate::clock::{BootClock, Stopwatch};
+use crate::mailbox::StoreMailbox;
+use crate::ring::latency_histogram;
+
+/// Longest sleep of an idle store: an upper bound on how long a stop waits.
+const IDLE_MAX: Duration = Duration::from_millis(500);
+
+/// Counts of one kind of transition by outcome.
+pub type OutcomeCounters = Counters<OutcomeKind, { <OutcomeKind as Label>::ALL.len() }>;
+
+/// Something asked of the store thread by the control plane.
+pub enum Order {
+    /// A transition; skipped when the asker is gone before it starts.
+    Apply(Box<Transition>, oneshot::Sender<Reply>),
+    /// A report.
+    Report(oneshot::Sender<Box<StoreReport>>),
+}
+
+/// What the store thread counted, in one snapshot.
+#[derive(Clone, Debug)]
+pub struct StoreReport {
+    /// How the store stands.
+    pub stats: StoreStats,
+    /// Ends of transitions by kind.
+    pub transitions: Vec<(TransitionKind, OutcomeCounters)>,
+    /// Time of transitions by kind, in nanoseconds; of those that came in a batch, their share of it.
+    pub latency: Vec<(TransitionKind, Histogram<u64>)>,
+    /// Transitions in a ring's message.
+    pub batch_len: Histogram<u64>,
+    /// Transitions that wait, of all lanes.
+    pub queue_depth: usize,
+}
+
+/// The control plane's end of both lanes.
+#[derive(Clone)]
+pub struct Lanes {
+    /// HTTP transitions.
+    pub http: Sender<Order>,
+    /// Drain, reports: never behind the others.
+    pub operator: Sender<Order>,
+}
+
+/// The store thread's end of both lanes.
+pub struct LaneEnds {
+    http: Receiver<Order>,
+    operator: Receiver<Order>,
+}
+
+/// Both ends of the lanes.
+#[must_use]
+pub fn lanes() -> (Lanes, LaneEnds) {
+    let (http, http_end) = bounded(HTTP_LANE_MAX);
+    let (operator, operator_end) = bounded(OPERATOR_LANE_MAX);
+    (Lanes { http, operator }, LaneEnds { http: http_end, operator: operator_end })
+}
+
+/// The store and all that speaks to it.
+pub struct StoreActor<S> {
+    store: S,
+    rings: Vec<StoreMailbox>,
+    lanes: LaneEnds,
+    clock: BootClock,
+    stopwatch: Stopwatch,
+    transitions: Vec<OutcomeCounters>,
+    latency: Vec<Histogram<u64>>,
+    batch_len: Histogram<u64>,
+    replies: Vec<Reply>,
+}
+
+impl<S: EphemeralRendezvousStore> StoreActor<S> {
+    /// An actor around `store`.
+    #[must_use]
+    pub fn new(
+        store: S,
+        rings: Vec<StoreMailbox>,
+        lanes: LaneEnds,
+        clock: BootClock,
+        stopwatch: Stopwatch,
+    ) -> Self {
+        let kinds = TransitionKind::ALL.len();
+        Self {
+            store,
+            rings,
+            lanes,
+            clock,
+            stopwatch,
+            transitions: vec![OutcomeCounters::new(); kinds],
+            latency: (0..kinds).map(|_| latency_histogram()).collect(),
+            batch_len: latency_histogram(),
+            replies: Vec::with_capacity(1),
+        }
+    }
+
+    /// Serves until the other end of the lanes is gone.
+    pub fn run(mut self) {
+        loop {
+            self.wait();
+            if !self.round() {
+                return;
+            }
+        }
+    }
+
+    /// Blocks until there is work, something is due, or a moment passed.
+    fn wait(&self) {
+        let mut select = Select::new();
+        select.recv(&self.lanes.operator);
+        select.recv(&self.lanes.http);
+        for ring in &self.rings {
+            select.recv(&ring.from_ring);
+        }
+        let now = self.clock.now();
+        let sleep = self.store.next_deadline().map_or(IDLE_MAX, |at| at.since(now)).min(IDLE_MAX);
+        // Which of them is ready does not matter: a round looks at all, in the order of their weight.
+        let _ = select.ready_timeout(sleep);
+    }
+
+    /// Applies what is there, reading the clock once. False when the lanes have no other end any more.
+    fn round(&mut self) -> bool {
+        let now = self.clock.now();
+        self.store.expire(now);
+        loop {
+            match self.lanes.operator.try_recv() {
+                Ok(order) => self.obey(now, order),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+        for _ in 0..HTTP_BURST_MAX {
+            let Ok(order) = self.lanes.http.try_recv() else { break };
+            self.obey(now, order);
+        }
+        for ring in 0..self.rings.len() {
+            self.serve_ring(now, ring);
+        }
+        true
+    }
+
+    fn obey(&mut self, now: Instant, order: Order) {
+        match order {
+            // The asker gave up before the transition started: it changes nothing.
+            Order::Apply(_, reply) if reply.is_closed() => {}
+            Order::Apply(transition, reply) => {
+                let started = self.stopwatch.stamp();
+                self.store.apply(now, std::slice::from_ref(&transition), &mut self.replies);
+                let elapsed = self.stopwatch.between(started, self.stopwatch.stamp());
+                if let Some(answer) = self.replies.pop() {
+                    self.count(transition.kind(), answer.kind(), elapsed);
+                    // An asker that gave up meanwhile learns the result when it asks again.
+                    let _ = reply.send(answer);
+                }
+            }
+            Order::Report(reply) => {
+                let _ = reply.send(Box::new(self.report()));
+            }
+        }
+    }
+
+    /// Applies what a ring sent up to now; one wake for all of it.
+    fn serve_ring(&mut self, now: Instant, ring: usize) {
+        let waiting = self.rings[ring].from_ring.len();
+        for _ in 0..waiting {
+            let Ok(mut batch) = self.rings[ring].from_ring.try_recv() else { break };
+            let started = self.stopwatch.stamp();
+            self.store.apply(now, &batch.transitions, &mut batch.replies);
+            let elapsed = self.stopwatch.between(started, self.stopwatch.stamp());
+            let len = batch.transitions.len().max(1);
+            let share = elapsed / len as u32;
+            for (transition, reply) in batch.transitions.iter().zip(&batch.replies) {
+                self.count(transition.kind(), reply.kind(), share);
+            }
+            self.batch_len.saturating_record(len as u64);
+            // Room for every box there is; it fails only when the ring is gone.
+            let _ = self.rings[ring].to_ring.try_send(batch);
+        }
+        if waiting > 0 {
+            self.rings[ring].waker.wake();
+        }
+    }
+
+    fn count(&mut self, kind: TransitionKind, outcome: OutcomeKind, elapsed: Duration) {
+        self.transitions[kind.index()].count(outcome);
+        self.latency[kind.index()].saturating_record(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    fn report(&self) -> StoreReport {
+        let waiting: usize = self.rings.iter().map(|ring| ring.from_ring.len()).sum();
+        let by_kind = |index: usize| TransitionKind::ALL[index];
+        StoreReport {
+            stats: self.store.stats(),
+            transitions: self.transitions.iter().enumerate().map(|(i, it)| (by_kind(i), *it)).collect(),
+            latency: self.latency.iter().enumerate().map(|(i, it)| (by_kind(i), it.clone())).collect(),
+            batch_len: self.batch_len.clone(),
+            queue_depth: waiting + self.lanes.http.len() + self.lanes.operator.len(),
+        }
+    }
+}
