@@ -12,6 +12,7 @@ use rendezvous_net::{Engine, EngineCounters, Outbox, WakeGate};
 use rendezvous_shared::counter::Counters;
 use rendezvous_shared::outcome::{DATAGRAM_OUTCOMES, DatagramOutcome};
 use rendezvous_shared::time::{Clock, Instant};
+use tokio::sync::oneshot;
 
 use crate::clock::{BootClock, Stamp, Stopwatch};
 use crate::mailbox::{Batch, RingMailbox};
@@ -59,22 +60,22 @@ impl RingReport {
     }
 }
 
+/// An empty report, and where to send it once it is filled.
+pub type ReportRequest = (Box<RingReport>, oneshot::Sender<Box<RingReport>>);
+
 /// How others reach a ring thread.
 #[derive(Clone)]
 pub struct RingControl {
     /// Set, then wake, to end the thread.
     pub stop: Arc<AtomicBool>,
     /// Reports to be filled; one at a time.
-    pub report_requests: Sender<Box<RingReport>>,
-    /// Filled reports.
-    pub report_replies: Receiver<Box<RingReport>>,
+    pub report_requests: Sender<ReportRequest>,
 }
 
 /// The ring thread's end of [`RingControl`].
 pub struct RingOrders {
     stop: Arc<AtomicBool>,
-    report_requests: Receiver<Box<RingReport>>,
-    report_replies: Sender<Box<RingReport>>,
+    report_requests: Receiver<ReportRequest>,
 }
 
 /// Both ends of the orders of one ring.
@@ -82,9 +83,7 @@ pub struct RingOrders {
 pub fn ring_orders() -> (RingControl, RingOrders) {
     let stop = Arc::new(AtomicBool::new(false));
     let (report_requests, requests) = crossbeam::channel::bounded(1);
-    let (replies, report_replies) = crossbeam::channel::bounded(1);
-    let control = RingControl { stop: Arc::clone(&stop), report_requests, report_replies };
-    (control, RingOrders { stop, report_requests: requests, report_replies: replies })
+    (RingControl { stop: Arc::clone(&stop), report_requests }, RingOrders { stop, report_requests: requests })
 }
 
 /// All that a ring thread owns.
@@ -169,8 +168,9 @@ impl Ring {
             self.state.settle(now, batch, outbox);
         }
         self.state.repeat(now, outbox);
-        if let Ok(report) = self.orders.report_requests.try_recv() {
-            self.report(report);
+        if let Ok((report, reply)) = self.orders.report_requests.try_recv() {
+            // An asker that went away loses the latencies of this report, and no count.
+            let _ = reply.send(self.report(report));
         }
     }
 
@@ -191,7 +191,7 @@ impl Ring {
         debug_assert!(received <= RECEIVE_MAX);
     }
 
-    fn report(&mut self, mut report: Box<RingReport>) {
+    fn report(&mut self, mut report: Box<RingReport>) -> Box<RingReport> {
         let state = &mut self.state;
         report.received = state.received;
         report.outcomes = state.outcomes;
@@ -199,8 +199,7 @@ impl Ring {
         report.unasked_dropped = state.unasked_dropped;
         report.engine = *self.engine.counters();
         std::mem::swap(&mut report.latency, &mut state.latency);
-        // Room for one, and one is asked at a time; an asker that went away loses its report.
-        let _ = self.orders.report_replies.try_send(report);
+        report
     }
 }
 

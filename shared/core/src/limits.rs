@@ -131,6 +131,9 @@ pub const STORE_QUEUE_MAX: usize = 4096;
 pub const HTTP_LANE_MAX: usize = 64;
 /// Operator transitions that wait for the store: drain, revoke, health, metrics.
 pub const OPERATOR_LANE_MAX: usize = 8;
+/// How long an HTTP request waits for a place in its lane before it is refused: longer than any pause of the store
+/// thread, shorter than anybody's patience. Those who wait are bounded by the connections.
+pub const LANE_WAIT: Duration = Duration::from_millis(250);
 /// HTTP transitions applied before the datagram lane is looked at again, so neither starves the other.
 pub const HTTP_BURST_MAX: usize = 16;
 /// Unasked repeats a ring thread has planned: two for each active attempt of the default ceiling would be
@@ -138,7 +141,8 @@ pub const HTTP_BURST_MAX: usize = 16;
 pub const RESENDS_PLANNED_MAX: usize = 8192;
 
 /// The ceilings an operator may set. Each is a pool or a quota of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Listings.
     pub listings: usize,

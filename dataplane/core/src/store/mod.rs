@@ -9,6 +9,7 @@ mod bind;
 mod browse;
 mod drain;
 mod due;
+mod footprint;
 mod freshness;
 mod idempotency;
 mod invariants;
@@ -32,6 +33,8 @@ use rendezvous_shared::store::{
 };
 use rendezvous_shared::time::Instant;
 use slotmap::{Key, KeyData, SlotMap, new_key_type};
+
+pub use footprint::{Footprint, footprint};
 
 use due::{Due, DueIndex};
 use idempotency::Records;
