@@ -149,7 +149,7 @@ def derived_keys(given):
         "joiner_secret": derive(raw["master_key"], b"key", raw["joiner_key_id"]),
         "attempt_right": derive(presence, b"rgt", raw["attempt"]),
         "punch_secret": punch,
-        "peer_key": blake3(b"rendezvous/1 p2p" + punch).digest(),
+        "peer_key": blake3(b"rendezvous/1 pky" + punch).digest(),
     }
 
 

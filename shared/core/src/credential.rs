@@ -25,6 +25,7 @@ mod domain {
     pub(super) const TO_SERVER: &[u8; 16] = b"rendezvous/1 c2s";
     pub(super) const TO_CLIENT: &[u8; 16] = b"rendezvous/1 s2c";
     pub(super) const TO_PEER: &[u8; 16] = b"rendezvous/1 p2p";
+    pub(super) const PEER_KEY: &[u8; 16] = b"rendezvous/1 pky";
     pub(super) const PUNCH: &[u8; 16] = b"rendezvous/1 pch";
     pub(super) const MASK: &[u8; 16] = b"rendezvous/1 msk";
     pub(super) const SUBKEY: &[u8; 16] = b"rendezvous/1 sub";
@@ -182,7 +183,8 @@ impl Secret {
         self.mac(direction, bytes).ct_eq(mac).into()
     }
 
-    /// Hides, or uncovers, the punch secret of `attempt` for the holder of this role secret.
+    /// Hides, or uncovers, the punch secret of `attempt` for the holder of this role secret: the joiner's own, or the
+    /// host's [right](Self::attempt_right) in the attempt.
     #[must_use]
     pub fn mask(&self, attempt: AttemptId, punch: PunchSecret) -> PunchSecret {
         let pad = keyed(&self.0, domain::MASK, &attempt.to_bytes());
@@ -219,7 +221,7 @@ impl PunchSecret {
     #[must_use]
     pub fn peer_key(self) -> Secret {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(domain::TO_PEER).update(&self.0);
+        hasher.update(domain::PEER_KEY).update(&self.0);
         Secret(*hasher.finalize().as_bytes())
     }
 }

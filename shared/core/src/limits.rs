@@ -13,7 +13,7 @@ pub const LEASE_MIN: Duration = Duration::from_secs(10);
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(60);
 /// Longest lease: a dead host must not linger.
 pub const LEASE_MAX: Duration = Duration::from_secs(300);
-/// How long a presence lasts: three refreshes may be lost.
+/// How long a presence lasts: two refreshes may be lost.
 pub const PRESENCE_LIFETIME: Duration = Duration::from_secs(30);
 /// What hosts are told to refresh at; also short enough to keep NAT mappings open (30 s is the common limit).
 pub const PRESENCE_REFRESH: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ pub const DATAGRAM_LEN_MAX: usize = 1200;
 pub const HELLO_LEN_MIN: usize = 160;
 /// See [`HELLO_LEN_MIN`].
 pub const PRESENCE_LEN_MIN: usize = 160;
-/// BIND: pays for its answer, an INTRODUCE to the peer and one resend.
+/// BIND: with headers it pays for two INTRODUCEs, its own answer and the peer's.
 pub const BIND_LEN_MIN: usize = 352;
 /// REPORT, BYE: above ACK.
 pub const REPORT_LEN_MIN: usize = 128;

@@ -30,14 +30,16 @@ pub fn footprint(limits: &Limits) -> Footprint {
     const TREE_SLACK: usize = 2;
     let due = TREE_SLACK * size_of::<(Instant, Due)>();
     let ids = TREE_SLACK * size_of::<ListingId>();
-    let named = TREE_SLACK * (size_of::<(TenantId, String, ListingKey)>() + size_of::<(TenantId, JoinCode)>());
+    let named =
+        TREE_SLACK * (size_of::<(TenantId, String, ListingKey)>() + size_of::<(TenantId, JoinCode)>());
     let listing = size_of::<Listing>() + size_of::<ListingDescription>() + due + 2 * ids + named;
     let pair = TREE_SLACK * size_of::<(ListingKey, AttemptKey)>();
     let attempt = size_of::<Attempt>() + due + 2 * pair;
     // Key, fingerprint, target, deadline, filing.
     let record = TREE_SLACK * (size_of::<RecordKey>() + 48) + due;
     let result = TREE_SLACK * (size_of::<AttemptId>() + size_of::<AttemptResult>()) + due;
-    let attributes = ATTRIBUTES_MAX * (2 * size_of::<String>() + ATTRIBUTE_KEY_LEN_MAX + ATTRIBUTE_VALUE_LEN_MAX);
+    let attributes =
+        ATTRIBUTES_MAX * (2 * size_of::<String>() + ATTRIBUTE_KEY_LEN_MAX + ATTRIBUTE_VALUE_LEN_MAX);
     let text = attributes + NAME_LEN_MAX + PROTOCOL_LEN_MAX + 2 * SLOT_LEN_MAX;
     Footprint {
         records: limits.listings * listing
