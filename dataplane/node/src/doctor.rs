@@ -1,0 +1,26 @@
+//! `rendezvous doctor`: what this kernel, container and limits allow, and which engine will run and why.
+
+use rendezvous_net::{EngineChoice, EngineDecision, EngineOptions, doctor_facts, probe};
+
+use crate::output::line;
+
+/// Prints the facts and the decision; returns the decision.
+pub fn run(choice: EngineChoice) -> EngineDecision {
+    let facts = doctor_facts();
+    let number = |value: Option<u64>| value.map_or_else(|| "unlimited".to_owned(), |it| it.to_string());
+    let sysctl = facts.io_uring_disabled.map_or_else(|| "absent".to_owned(), |it| it.to_string());
+    line(format_args!("kernel                    {}", facts.kernel_release));
+    line(format_args!("kernel.io_uring_disabled  {sysctl}"));
+    line(format_args!("seccomp filter            {}", if facts.seccomp_active { "active" } else { "none" }));
+    line(format_args!("RLIMIT_MEMLOCK            {}", number(facts.memlock_len_max)));
+    line(format_args!("RLIMIT_NOFILE             {}", number(facts.files_max)));
+    let rmem = facts.rmem_max_len.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+    line(format_args!("net.core.rmem_max         {rmem}"));
+    let decision = probe(choice, EngineOptions::default());
+    line(format_args!("engine                    {}", decision.kind));
+    line(format_args!("reason                    {}: {}", decision.reason.name(), decision.reason.message()));
+    if !decision.detail.is_empty() {
+        line(format_args!("detail                    {}", decision.detail));
+    }
+    decision
+}
