@@ -359,3 +359,30 @@ fn parse<'a>(bytes: &'a [u8], template: &libc::msghdr) -> Option<(Meta, &'a [u8]
     let meta = Meta { source, local: control.local, truncated };
     Some((meta, &payload[..payload_len.min(DATAGRAM_LEN_MAX)], control.drops))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{SocketOptions, bind};
+    use crate::wake::wake_pair;
+
+    /// A thread has 16 places for ring descriptors; a drop that keeps its own runs out of them.
+    #[test]
+    fn a_drop_takes_everything_back() {
+        if std::env::var_os("RENDEZVOUS_NET_SKIP_URING").is_some() {
+            return;
+        }
+        let (gate, _waker) = wake_pair().unwrap();
+        let socket = bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default()).unwrap();
+        let options = EngineOptions { buffers: 16, ..EngineOptions::default() };
+        for round in 0..40 {
+            let mut engine = UringEngine::new(socket.try_clone().unwrap(), &gate, options).unwrap();
+            assert!(engine.ring.registered, "round {round}: no place is left");
+            engine.turn(Some(Duration::ZERO)).unwrap();
+            assert!(engine.receive_armed && engine.wake_armed);
+            if round % 2 == 0 {
+                assert!(engine.quiesce(), "the kernel did not let go");
+            }
+        }
+    }
+}

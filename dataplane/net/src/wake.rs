@@ -103,6 +103,9 @@ struct Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -114,5 +117,50 @@ mod tests {
         assert!(!waker.clone().wake(), "one write is enough");
         sleep.awake();
         assert!(!waker.wake());
+    }
+
+    /// The two sides race once a round, over and over: the owner must see the item or the waker the flag. Fails
+    /// without the fences, on x86 too (stores wait in the store buffer).
+    #[test]
+    fn one_side_always_sees_the_other() {
+        const ROUNDS: u64 = 200_000;
+        let (gate, waker) = wake_pair().unwrap();
+        let [start, item, verdict] = [const { AtomicU64::new(0) }; 3];
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=ROUNDS {
+                    wait_for(&start, round);
+                    item.store(round, Ordering::Relaxed);
+                    let woke = waker.wake();
+                    verdict.store(round * 2 + u64::from(woke), Ordering::Release);
+                }
+            });
+            let (mut both, mut lost) = (0, 0);
+            for round in 1..=ROUNDS {
+                start.store(round, Ordering::Release);
+                // Scans the time the other side needs to notice the start.
+                for _ in 0..round % 61 {
+                    std::hint::spin_loop();
+                }
+                let sleep = gate.prepare_to_sleep();
+                let seen = item.load(Ordering::Relaxed) == round;
+                wait_for(&verdict, round * 2);
+                let woke = verdict.load(Ordering::Acquire) % 2 == 1;
+                sleep.awake();
+                lost += u64::from(!seen && !woke);
+                both += u64::from(seen && woke);
+            }
+            // Not asserted, since a single core never shows it.
+            println!("{both} of {ROUNDS} rounds were close");
+            assert_eq!(lost, 0, "asleep with an item and no wake");
+        });
+    }
+
+    fn wait_for(value: &AtomicU64, at_least: u64) {
+        let mut spins = 0_u32;
+        while value.load(Ordering::Acquire) < at_least {
+            spins += 1;
+            if spins > 1000 { thread::yield_now() } else { std::hint::spin_loop() }
+        }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Ring {
     pub(super) submitter: Submitter<'static>,
     pub(super) sq: SubmissionQueue<'static>,
     pub(super) cq: CompletionQueue<'static>,
+    /// Whether the thread had a place for the ring's descriptor.
+    pub(super) registered: bool,
     #[expect(dead_code, reason = "frees the ring after its parts")]
     owner: Owner,
 }
@@ -66,7 +68,7 @@ impl Ring {
         // SAFETY: the box is leaked and `owner` frees it only after the parts are gone; nobody else has the pointer.
         let ring: &'static mut IoUring = unsafe { &mut *pointer.as_ptr() };
         let (submitter, sq, cq) = ring.split();
-        let mut ring = Self { submitter, sq, cq, owner };
+        let mut ring = Self { submitter, sq, cq, registered: false, owner };
 
         ring.submitter.register_files(files).map_err(at("registering files"))?;
         // SAFETY: the region of `buffers` holds `count` entries at that address and is unmapped only by the owner of
@@ -77,7 +79,7 @@ impl Ring {
         registered.map_err(at("registering the buffer ring"))?;
         ring.submitter.register_restrictions(&mut restrictions()).map_err(at("restricting the ring"))?;
         // Saves a look-up for each enter. A thread has 16 places; without one the ring works all the same.
-        let _ = ring.submitter.register_ring_fd();
+        ring.registered = ring.submitter.register_ring_fd().is_ok();
         ring.submitter.register_enable_rings().map_err(at("enabling the ring"))?;
         Ok(ring)
     }
@@ -86,7 +88,9 @@ impl Ring {
     /// outlive its drop.
     pub(super) fn unregister(&mut self) {
         let _ = self.submitter.unregister_buf_ring(GROUP);
-        let _ = self.submitter.unregister_ring_fd();
+        if self.registered {
+            let _ = self.submitter.unregister_ring_fd();
+        }
     }
 }
 

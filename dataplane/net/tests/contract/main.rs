@@ -43,6 +43,7 @@ both! {
     pressure::rebuilt_on_the_same_socket_it_hears,
     wakes::timeout_returns,
     wakes::another_thread_wakes_it,
+    wakes::it_sleeps_after_traffic,
     wakes::no_wake_is_lost,
     wakes::a_waker_outlives_the_engine,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rendezvous_net::EngineKind;
 
-use crate::kit::{TURN, World};
+use crate::kit::{TURN, World, heard, hears_nothing};
 
 pub(crate) fn timeout_returns(kind: EngineKind) {
     let mut world = World::new(kind, "127.0.0.1:0");
@@ -31,6 +31,30 @@ pub(crate) fn another_thread_wakes_it(kind: EngineKind) {
         other.join().unwrap();
     }
     assert_eq!(world.engine.counters().wakes, 50);
+}
+
+/// After traffic it sleeps again: an engine that returns at once would spin thousands of times until the wake.
+pub(crate) fn it_sleeps_after_traffic(kind: EngineKind) {
+    let mut world = World::new(kind, "127.0.0.1:0");
+    for round in 1..=3 {
+        world.peer.send(b"traffic").unwrap();
+        world.echo(1);
+        assert_eq!(heard(&world.peer), b"traffic");
+        let sleep = world.gate.prepare_to_sleep();
+        let (waker, peer) = (world.waker.clone(), world.peer.try_clone().unwrap());
+        let other = thread::spawn(move || {
+            hears_nothing(&peer); // 50 ms of it
+            assert!(waker.wake());
+        });
+        let mut turns = 0;
+        while world.engine.counters().wakes < round {
+            world.engine.turn(None).unwrap();
+            turns += 1;
+        }
+        sleep.awake();
+        other.join().unwrap();
+        assert!(turns <= 5, "{turns} turns without a cause");
+    }
 }
 
 /// The protocol of the module `wake`, both sides at full speed. The other thread goes on only when its item was
