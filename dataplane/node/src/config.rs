@@ -181,7 +181,9 @@ pub enum ConfigError {
         rule: String,
     },
     /// `RENDEZVOUS_DEV_KEY` is no API key.
-    #[error("RENDEZVOUS_DEV_KEY is not an API key of the form rvk_<id>_<secret>; `rendezvous key new` makes one")]
+    #[error(
+        "RENDEZVOUS_DEV_KEY is not an API key of the form rvk_<id>_<secret>; `rendezvous key new` makes one"
+    )]
     DevKey,
     /// A tenant, principal or key is wrong.
     #[error("{0}")]
@@ -201,7 +203,8 @@ impl Config {
         if config.tenants.is_empty() {
             return Err(ConfigError::Rule {
                 key: "tenants",
-                rule: "at least one [[tenants]] is needed, or nobody could call; see docs/operating.md".into(),
+                rule: "at least one [[tenants]] is needed, or nobody could call; see docs/operating.md"
+                    .into(),
             });
         }
         Ok(config)
@@ -220,10 +223,16 @@ impl Config {
             return rule("listen.http", text.into());
         }
         if !listen.admin.ip().is_loopback() {
-            return rule("listen.admin", "must be a loopback address: metrics and health need no key there".into());
+            return rule(
+                "listen.admin",
+                "must be a loopback address: metrics and health need no key there".into(),
+            );
         }
         if listen.udp.ip().is_unspecified() && listen.advertise.is_empty() {
-            return rule("listen.advertise", "is needed when listen.udp is a wildcard: clients must be told an address".into());
+            return rule(
+                "listen.advertise",
+                "is needed when listen.udp is a wildcard: clients must be told an address".into(),
+            );
         }
         if let Some(address) = listen.advertise.iter().find(|it| it.ip().is_unspecified() || it.port() == 0) {
             return rule("listen.advertise", format!("{address} is no address that a client can send to"));
@@ -260,7 +269,13 @@ impl Config {
             quotas: None,
             principals: vec![PrincipalConfig {
                 name: "developer".into(),
-                scopes: vec![Scope::ListingWrite, Scope::AttemptWrite, Scope::Read, Scope::Operate, Scope::Metrics],
+                scopes: vec![
+                    Scope::ListingWrite,
+                    Scope::AttemptWrite,
+                    Scope::Read,
+                    Scope::Operate,
+                    Scope::Metrics,
+                ],
                 keys: vec![KeyConfig { id: key.id().into(), secret_blake3: key.fingerprint().to_hex() }],
                 quotas: None,
             }],

@@ -77,7 +77,9 @@ async fn drain(gateway: &Gateway, window: Duration) {
     let mut next = Transition::BeginDrain(BeginDrain { window });
     loop {
         match gateway.submit(Lane::Operator, next.clone()).await {
-            Ok(Reply::Drain(DrainView::Draining { attempts, .. })) if attempts > 0 => next = Transition::GetDrain,
+            Ok(Reply::Drain(DrainView::Draining { attempts, .. })) if attempts > 0 => {
+                next = Transition::GetDrain
+            }
             Err(Refusal::ServiceUnavailable) => warn!("the store does not answer; trying again"),
             Ok(Reply::Drain(DrainView::Serving)) => {}
             _ => return,

@@ -85,7 +85,9 @@ impl ServeError {
         match self {
             Self::Config(_) | Self::Log(_) => ExitCode::Config,
             Self::Udp(BindError::PermissionDenied { .. }) => ExitCode::Permission,
-            Self::Tcp { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => ExitCode::Permission,
+            Self::Tcp { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ExitCode::Permission
+            }
             Self::Udp(_) | Self::Tcp { .. } | Self::EngineRefused(_) => ExitCode::Unavailable,
             Self::Open(_) | Self::System { .. } | Self::Thread { .. } => ExitCode::Internal,
         }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use rendezvous_control::boundary::{ReadyState, Readiness};
+use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_control::directory::{ApiKey, Directory};
 use rendezvous_control::snapshot::EngineInfo;
 use rendezvous_control::{Control, ControlParts, HttpOptions};
@@ -65,7 +65,7 @@ struct Ground {
 /// When it cannot start, and when a thread that serves ended.
 pub fn serve(config: &Config, development_key: Option<&ApiKey>) -> Result<(), ServeError> {
     config.check()?;
-    let directory = Directory::new(config.directory(), &config.limits).map_err(ConfigError::from)?;
+    let directory = Directory::new(&config.directory(), &config.limits).map_err(ConfigError::from)?;
     let ground = prepare(config)?;
     let (master, instance) = secrets()?;
     let clock = BootClock::start();

@@ -35,7 +35,13 @@ struct Last {
 impl NodeTelemetry {
     /// Telemetry of one ring and the store.
     #[must_use]
-    pub fn new(ring: RingControl, waker: Waker, socket: BoundSocket, engine: EngineInfo, lanes: Lanes) -> Arc<Self> {
+    pub fn new(
+        ring: RingControl,
+        waker: Waker,
+        socket: BoundSocket,
+        engine: EngineInfo,
+        lanes: Lanes,
+    ) -> Arc<Self> {
         let last = Last { ring: RingReport::empty(), latency: latency_histogram(), store: None };
         Arc::new(Self { ring, waker, socket, engine, lanes, last: Mutex::new(last) })
     }
@@ -93,7 +99,10 @@ impl NodeTelemetry {
             kernel_drops: self.kernel_drops(&ring.engine),
             send_errors: ring.engine.send_errors.iter().map(|(class, count)| (class.name(), count)).collect(),
             engine: self.engine,
-            engine_rearms: RearmReason::ALL.iter().map(|reason| (reason.name(), ring.engine.rearms[*reason as usize])).collect(),
+            engine_rearms: RearmReason::ALL
+                .iter()
+                .map(|reason| (reason.name(), ring.engine.rearms[*reason as usize]))
+                .collect(),
             datagram_ns: last.latency.clone(),
             transitions: store.map(transitions).unwrap_or_default(),
             store_queue_depth: store.map_or(0, |it| it.queue_depth as u64),

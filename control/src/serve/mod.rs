@@ -1,0 +1,181 @@
+//! Listeners: accept within ceilings, give each connection its deadlines, end with grace.
+
+mod connection;
+mod gate;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use rendezvous_shared::limits;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+pub use gate::ConnectionFigures;
+pub(crate) use gate::Gate;
+
+use crate::{Control, routes};
+
+/// Pause after a failed accept. Out of descriptors, the next accept fails at once: without a pause the thread
+/// would do nothing else.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surface {
+    /// Listings, attempts, health.
+    Public,
+    /// Drain, metrics, health detail. On a loopback address metrics and health detail need no key; drain
+    /// always needs one with the scope `operate`.
+    Admin,
+}
+
+/// Deadlines and ceilings of connections and requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpOptions {
+    /// Time for the first bytes, and for the whole head, of a request; also how long HTTP/1 may stay idle.
+    pub header_timeout: Duration,
+    /// Time for a request's body.
+    pub body_timeout: Duration,
+    /// A connection on which no request starts for this long, and none runs, is ended.
+    pub idle_timeout: Duration,
+    /// What running requests get to finish once the listener stops or the connection is ended.
+    pub shutdown_grace: Duration,
+    /// Time for the store's, or the telemetry's, answer.
+    pub store_timeout: Duration,
+    /// A long poll asks the store again after this.
+    pub poll_interval: Duration,
+    /// Requests that may wait in a long poll; one more is answered at once.
+    pub long_polls_max: usize,
+    /// Connections of all listeners.
+    pub connections_max: usize,
+    /// Connections of one address, or of one IPv6 /64.
+    pub connections_per_address_max: usize,
+}
+
+impl HttpOptions {
+    /// The defaults, with the ceilings of `limits`.
+    #[must_use]
+    pub const fn new(limits: &limits::Limits) -> Self {
+        Self {
+            header_timeout: limits::HEADER_TIMEOUT,
+            body_timeout: limits::BODY_TIMEOUT,
+            idle_timeout: Duration::from_secs(60),
+            shutdown_grace: Duration::from_secs(5),
+            store_timeout: Duration::from_secs(5),
+            // A host that waits learns of a joiner a quarter of a second late at most; NOTICE is the fast way.
+            poll_interval: Duration::from_millis(200),
+            long_polls_max: 256,
+            connections_max: limits.connections,
+            connections_per_address_max: limits.connections_per_address,
+        }
+    }
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self::new(&limits::Limits::DEFAULT)
+    }
+}
+
+impl Control {
+    /// Serves `surface` on `listener` until `shutdown` holds `true` or its sender is gone; then accepts nothing
+    /// more, ends idle connections at once, lets running requests finish for
+    /// [`HttpOptions::shutdown_grace`], and returns.
+    ///
+    /// Must run within a tokio runtime with I/O and time enabled; a current-thread one will do.
+    pub async fn serve(&self, surface: Surface, listener: TcpListener, shutdown: watch::Receiver<bool>) {
+        let router = match surface {
+            Surface::Public => routes::public(Arc::clone(&self.app)),
+            Surface::Admin => {
+                let open = listener.local_addr().is_ok_and(|it| it.ip().to_canonical().is_loopback());
+                routes::admin(Arc::clone(&self.app), open)
+            }
+        };
+        self.accept_until(&listener, &router, shutdown).await;
+    }
+
+    async fn accept_until(&self, listener: &TcpListener, router: &Router, shutdown: watch::Receiver<bool>) {
+        let mut stop = shutdown.clone();
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = stopped(&mut stop) => break,
+                // What a connection task returns was logged by it; here it is only reaped.
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.admit(stream, peer, router, &shutdown, &mut connections),
+                    Err(error) => {
+                        if let Some(pause) = self.refused_accept(&error) {
+                            tokio::time::sleep(pause).await;
+                        }
+                    }
+                },
+            }
+        }
+        let all = async { while connections.join_next().await.is_some() {} };
+        // Each connection keeps the same deadline; this one is for the case that one does not.
+        if tokio::time::timeout(self.app.options.shutdown_grace * 2, all).await.is_err() {
+            connections.shutdown().await;
+        }
+    }
+
+    fn admit(
+        &self,
+        stream: TcpStream,
+        peer: std::net::SocketAddr,
+        router: &Router,
+        shutdown: &watch::Receiver<bool>,
+        connections: &mut JoinSet<()>,
+    ) {
+        // Above a ceiling the stream is dropped, and so closed.
+        let Some(permit) = Gate::enter(&self.gate, peer.ip()) else { return };
+        // Answers are written whole; waiting for more to send would only delay them.
+        let _ = stream.set_nodelay(true);
+        let (router, options, shutdown) = (router.clone(), self.app.options, shutdown.clone());
+        connections.spawn(async move {
+            connection::run(stream, router, &options, shutdown).await;
+            drop(permit);
+        });
+    }
+
+    fn refused_accept(&self, error: &io::Error) -> Option<Duration> {
+        let pause = pause_after(error);
+        if pause.is_some() {
+            self.gate.count_accept_error();
+            tracing::warn!(%error, "accept failed");
+        }
+        pause
+    }
+}
+
+/// How long to leave the listener alone after `error`; not at all when it was about one connection only.
+fn pause_after(error: &io::Error) -> Option<Duration> {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, WouldBlock};
+    match error.kind() {
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | WouldBlock => None,
+        _ => Some(ACCEPT_PAUSE),
+    }
+}
+
+/// Resolves once `shutdown` holds `true` or its sender is gone.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    // Either end of the wait means the same.
+    let _ = shutdown.wait_for(|&it| it).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn out_of_descriptors_pauses_and_an_aborted_connection_does_not() {
+        let emfile = io::Error::from_raw_os_error(24);
+        let aborted = io::Error::from_raw_os_error(103);
+        assert_eq!(pause_after(&emfile), Some(ACCEPT_PAUSE));
+        assert_eq!(pause_after(&aborted), None);
+    }
+}

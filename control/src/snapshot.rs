@@ -1,0 +1,64 @@
+//! The figures of the process as of one moment. Plain data; `metrics` writes it out.
+//!
+//! Labels given as `&'static str` must come from closed sets: no tenant, address or id may become a label.
+
+use hdrhistogram::Histogram;
+use rendezvous_shared::counter::Counters;
+use rendezvous_shared::outcome::{DATAGRAM_OUTCOMES, DatagramOutcome, OutcomeKind};
+use rendezvous_shared::store::{StoreStats, TransitionKind};
+
+/// The datagram path's ends.
+#[derive(Clone, Debug)]
+pub struct DatagramFigures {
+    /// Received, whatever became of them.
+    pub received: u64,
+    /// What became of them.
+    pub outcomes: Counters<DatagramOutcome, DATAGRAM_OUTCOMES>,
+    /// Those whose end is not known yet.
+    pub in_flight: u64,
+}
+
+/// Which engine moves datagrams and why.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineInfo {
+    /// Its name.
+    pub engine: &'static str,
+    /// Why it was chosen.
+    pub reason: &'static str,
+}
+
+/// One kind of transition.
+#[derive(Clone, Debug)]
+pub struct TransitionFigures {
+    /// The kind.
+    pub kind: TransitionKind,
+    /// How many came to each end; ends left out count 0.
+    pub outcomes: Vec<(OutcomeKind, u64)>,
+    /// Nanoseconds each took within the store.
+    pub duration_ns: Histogram<u64>,
+}
+
+/// All figures as of one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The datagram path's ends.
+    pub datagrams: DatagramFigures,
+    /// Datagrams the kernel dropped because a socket buffer was full.
+    pub kernel_drops: u64,
+    /// Failed sends by the name of the errno.
+    pub send_errors: Vec<(&'static str, u64)>,
+    /// Which engine moves datagrams and why.
+    pub engine: EngineInfo,
+    /// Times a multishot receive had to be armed again, by reason.
+    pub engine_rearms: Vec<(&'static str, u64)>,
+    /// Nanoseconds from a datagram's receipt to its end.
+    pub datagram_ns: Histogram<u64>,
+    /// Each kind of transition, at most once.
+    pub transitions: Vec<TransitionFigures>,
+    /// Transitions that wait for the store.
+    pub store_queue_depth: u64,
+    /// Transitions the store applied at once.
+    pub store_batch_len: Histogram<u64>,
+    /// How the store stands; `None` when it does not answer.
+    pub store: Option<StoreStats>,
+}

@@ -1,0 +1,217 @@
+//! `rendezvous host` and `rendezvous join`: real peers, to try a server by hand.
+
+use std::time::Duration;
+
+use rendezvous_client::AttemptEvent;
+use rendezvous_client::control::{Browse, ControlClient, ControlError, ControlOptions};
+use rendezvous_client::driver::host::{HostNews, HostOptions};
+use rendezvous_client::driver::joiner::{JoinNews, JoinOptions, JoinOutcome};
+use rendezvous_client::driver::{DriverError, Messages, SystemClock, host, joiner};
+use rendezvous_client::host::HostEvent;
+use rendezvous_client::joiner::JoinerEvent;
+use rendezvous_shared::api::{AttemptRequest, RegisterRequest, VisibilityBody};
+use rendezvous_shared::id::ListingId;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::cli::{HostArgs, JoinArgs, ServerArgs};
+use crate::exit::ExitCode;
+use crate::output::{complain, line};
+
+/// How often a joiner looks for a listing that is not there yet, and how many times.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const LOOKS_MAX: u32 = 20;
+/// News that may wait to be printed.
+const NEWS_MAX: usize = 256;
+
+/// Hosts until interrupted.
+pub fn run_host(args: &HostArgs) -> ExitCode {
+    block_on(async {
+        let options = HostOptions {
+            control: control(&args.server)?,
+            request: RegisterRequest {
+                protocol: args.server.protocol.clone(),
+                name: args.name.clone(),
+                visibility: if args.unlisted { VisibilityBody::Unlisted } else { VisibilityBody::Public },
+                player_capacity: 8,
+                attributes: std::collections::BTreeMap::new(),
+                slot: args.slot.clone(),
+                lease_ms: None,
+            },
+            lan: [None; 2],
+            messages: messages(&args.server),
+            clock: SystemClock::start(),
+        };
+        let (sender, mut news) = mpsc::channel(NEWS_MAX);
+        let printing = async move {
+            while let Some(news) = news.recv().await {
+                tell_host(&news);
+            }
+        };
+        let (result, ()) = tokio::join!(host::run(options, sender, interrupted()?), printing);
+        result?;
+        Ok(ExitCode::Ok)
+    })
+}
+
+/// Joins once.
+pub fn run_join(args: &JoinArgs) -> ExitCode {
+    block_on(async {
+        let control = control(&args.server)?;
+        let Some(listing) = find(&control, args).await? else {
+            complain(format_args!("no listing of protocol {:?} can be joined now", args.server.protocol));
+            return Ok(ExitCode::Unavailable);
+        };
+        line(format_args!("joining {listing}"));
+        let options = JoinOptions {
+            control,
+            listing,
+            request: AttemptRequest { note: args.note.clone(), ttl_ms: None },
+            lan: [None; 2],
+            messages: messages(&args.server),
+            clock: SystemClock::start(),
+        };
+        let (sender, mut news) = mpsc::channel(NEWS_MAX);
+        let printing = async move {
+            while let Some(news) = news.recv().await {
+                tell_joiner(&news);
+            }
+        };
+        let (report, ()) = tokio::join!(joiner::run(options, sender, interrupted()?), printing);
+        let report = report?;
+        line(format_args!("sent {}, received {} messages", report.sent, report.received));
+        match report.outcome {
+            JoinOutcome::Connected | JoinOutcome::Stopped => Ok(ExitCode::Ok),
+            outcome => {
+                complain(format_args!("attempt {} failed: {outcome:?}", report.attempt));
+                Ok(ExitCode::Unavailable)
+            }
+        }
+    })
+}
+
+/// The listing asked for; by browsing, the first that can be joined, awaited for a while.
+async fn find(control: &ControlClient, args: &JoinArgs) -> Result<Option<ListingId>, DriverError> {
+    if let Some(listing) = args.listing {
+        return Ok(Some(listing));
+    }
+    if let Some(code) = args.code {
+        return Ok(Some(control.get_by_join_code(code).await?.id));
+    }
+    for look in 0..LOOKS_MAX {
+        let browse =
+            Browse { protocol: Some(args.server.protocol.clone()), limit: Some(1), ..Browse::default() };
+        if let Some(listing) = control.browse(&browse).await?.listings.first() {
+            return Ok(Some(listing.id));
+        }
+        if look == 0 {
+            line(format_args!("no listing of protocol {:?} yet; waiting", args.server.protocol));
+        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    Ok(None)
+}
+
+fn tell_host(news: &HostNews) {
+    match news {
+        HostNews::Registered { listing, join_code, server } => {
+            line(format_args!("listed as {listing}, datagrams go to {server}"));
+            if let Some(code) = join_code {
+                line(format_args!("join code {code}"));
+            }
+        }
+        HostNews::Renewed { version } => tracing::debug!(version, "lease renewed"),
+        HostNews::Registering => line("the server does not know this listing any more; registering again"),
+        HostNews::Trouble { detail } => complain(format_args!("{detail}; trying again")),
+        HostNews::Event(stamped) => match &stamped.event {
+            HostEvent::Attempt { attempt, event } => tell_attempt(&format!("{attempt}: "), event),
+            HostEvent::Draining => line("the server is draining"),
+            HostEvent::PresenceRefused(refused) => complain(format_args!("presence refused: {refused}")),
+            event => tracing::debug!(?event, "host"),
+        },
+    }
+}
+
+fn tell_joiner(news: &JoinNews) {
+    match news {
+        JoinNews::Created { attempt } => line(format_args!("attempt {attempt}")),
+        JoinNews::Event(stamped) => match &stamped.event {
+            JoinerEvent::Attempt(event) => tell_attempt("", event),
+            JoinerEvent::InstanceChanged { .. } => complain("the server restarted; the attempt is gone"),
+            event => tracing::debug!(?event, "joiner"),
+        },
+    }
+}
+
+fn tell_attempt(whose: &str, event: &AttemptEvent) {
+    match event {
+        AttemptEvent::Introduced { peer } => line(format_args!("{whose}introduced to {peer}")),
+        AttemptEvent::Connected { peer, .. } => line(format_args!("{whose}connected to {peer}")),
+        AttemptEvent::Message { ordinal, payload } => {
+            line(format_args!("{whose}message {ordinal}: {}", String::from_utf8_lossy(payload)));
+        }
+        AttemptEvent::Refused(refused) => complain(format_args!("{whose}refused: {refused}")),
+        AttemptEvent::PeerSilent => complain(format_args!("{whose}the peer is silent")),
+        AttemptEvent::PeerUnrecognised => complain(format_args!("{whose}a stranger answered for the peer")),
+        AttemptEvent::TimedOut => complain(format_args!("{whose}not introduced in time")),
+        AttemptEvent::Closed => line(format_args!("{whose}the peer is gone")),
+        AttemptEvent::Bound | AttemptEvent::Reported { .. } => tracing::debug!(?event, "attempt"),
+    }
+}
+
+fn control(args: &ServerArgs) -> Result<ControlClient, ControlError> {
+    ControlClient::new(&args.server, &args.key, ControlOptions::default())
+}
+
+fn messages(args: &ServerArgs) -> Messages {
+    Messages { count: args.messages, interval: args.interval() }
+}
+
+/// Turns true at SIGINT or SIGTERM.
+fn interrupted() -> Result<watch::Receiver<bool>, DriverError> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        let _ = sender.send(true);
+        // The sender must live on: its end would mean the same, but so would the end of this task.
+        std::future::pending::<()>().await;
+    });
+    Ok(receiver)
+}
+
+fn block_on(work: impl Future<Output = Result<ExitCode, DriverError>>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            complain(format_args!("rendezvous: no runtime: {error}"));
+            return ExitCode::Internal;
+        }
+    };
+    match runtime.block_on(work) {
+        Ok(code) => code,
+        Err(error) => {
+            complain(format_args!("rendezvous: {error}"));
+            code_of(&error)
+        }
+    }
+}
+
+fn code_of(error: &DriverError) -> ExitCode {
+    match error {
+        DriverError::Control(ControlError::Problem { problem, .. }) => match problem.status {
+            401 | 403 => ExitCode::Permission,
+            400..=499 => ExitCode::BadData,
+            _ => ExitCode::Unavailable,
+        },
+        DriverError::Control(ControlError::Unsupported(_)) => ExitCode::Usage,
+        DriverError::Control(ControlError::Unreachable(_)) | DriverError::NoEndpoint(_) => {
+            ExitCode::Unavailable
+        }
+        DriverError::Control(ControlError::Malformed(_)) | DriverError::Credentials(_) => ExitCode::BadData,
+        DriverError::Socket(_) | DriverError::Random(_) => ExitCode::Internal,
+    }
+}
