@@ -1,0 +1,444 @@
+//! One role's course through one attempt: BIND until introduced, the link, REPORT. Shared by host and joiner.
+
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use rand::Rng;
+use rendezvous_shared::credential::{Direction, PunchSecret, Secret};
+use rendezvous_shared::endpoint::{Endpoint, is_lan_candidate};
+use rendezvous_shared::id::{AttemptId, Role};
+use rendezvous_shared::limits;
+use rendezvous_shared::time::Instant;
+use rendezvous_shared::wire::{
+    Ack, Bind, BoundAnswer, Cookie, Introduce, Kind, PeerDatagram, Report, ReportResult, Signed, WireEndpoint,
+};
+use zerocopy::FromZeros;
+use zerocopy::byteorder::big_endian::U16;
+
+use crate::dialog::{BACKOFF_MIN, Dialog, SILENCES_MAX};
+use crate::machine::{Backoff, Bounded, Outbox, Recent, Transmit, jittered};
+use crate::peer::{Link, LinkConfig, LinkEvent, SendRefusal};
+use crate::refusal::Refused;
+
+/// Longest distance between BINDs: an attempt lives 20 s.
+const BIND_BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// The server's hint for the next BIND is held to this at least.
+const BIND_RETRY_MIN: Duration = Duration::from_millis(200);
+/// REPORTs sent for want of an ACK: about 6 s. It is a courtesy; the players are long connected.
+const REPORTS_MAX: u32 = 5;
+/// Longest distance between REPORTs.
+const REPORT_BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// Events that wait.
+const EVENTS_MAX: usize = 512;
+
+/// What happened in an attempt, for either role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttemptEvent {
+    /// The server holds this side's endpoint and waits for the other. Told once.
+    Bound,
+    /// The peer's endpoint is known; punching starts.
+    Introduced {
+        /// The endpoint it proved.
+        peer: SocketAddr,
+    },
+    /// The server said no; nothing more is sent for this attempt.
+    Refused(Refused),
+    /// Not introduced before the attempt's deadline.
+    TimedOut,
+    /// The peers hear each other. See [`LinkEvent::Connected`].
+    Connected {
+        /// Where the peer is reached.
+        peer: SocketAddr,
+        /// An estimate; see [`LinkEvent::Connected`].
+        round_trip: Option<Duration>,
+    },
+    /// See [`LinkEvent::Message`].
+    Message {
+        /// Counted by the peer from 1.
+        ordinal: u32,
+        /// At most 512 bytes.
+        payload: Vec<u8>,
+    },
+    /// See [`LinkEvent::PeerSilent`]; punching has stopped.
+    PeerSilent,
+    /// See [`LinkEvent::PeerUnrecognised`]; punching has stopped.
+    PeerUnrecognised,
+    /// A connected peer went silent; see [`LinkEvent::Closed`].
+    Closed,
+    /// The report was acknowledged, or given up.
+    Reported {
+        /// Whether the server acknowledged it.
+        acknowledged: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Binding {
+    backoff: Backoff,
+    next_at: Instant,
+    unanswered: u32,
+    sent: Recent,
+    bound: bool,
+    /// The same in every repeat: a BIND must not differ from the one the server holds.
+    rtt_ms: Option<u16>,
+}
+
+#[derive(Debug)]
+struct Reporting {
+    result: ReportResult,
+    round_trip: Duration,
+    backoff: Backoff,
+    next_at: Instant,
+    tries: u32,
+    sent: Recent,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Binding(Binding),
+    Linked { link: Box<Link>, report: Option<Box<Reporting>> },
+    Ended,
+}
+
+#[derive(Debug)]
+pub(crate) struct Course {
+    attempt: AttemptId,
+    role: Role,
+    /// The joiner's secret, or the host's right.
+    secret: Secret,
+    previous: Option<Secret>,
+    deadline: Instant,
+    lan: [Option<Endpoint>; 2],
+    keep_alive: Duration,
+    stage: Stage,
+    events: Bounded<AttemptEvent>,
+}
+
+/// What a course is started with.
+pub(crate) struct Start {
+    pub(crate) attempt: AttemptId,
+    pub(crate) role: Role,
+    pub(crate) secret: Secret,
+    pub(crate) deadline: Instant,
+    pub(crate) lan: [Option<Endpoint>; 2],
+    pub(crate) keep_alive: Duration,
+}
+
+impl Course {
+    pub(crate) fn new(start: Start, now: Instant) -> Self {
+        let [first, second] = start.lan.map(|lan| lan.filter(|it| is_lan_candidate(*it)));
+        Self {
+            attempt: start.attempt,
+            role: start.role,
+            secret: start.secret,
+            previous: None,
+            deadline: start.deadline,
+            lan: if first.is_some() { [first, second] } else { [second, None] },
+            keep_alive: start.keep_alive,
+            stage: Stage::Binding(Binding {
+                backoff: Backoff::new(BACKOFF_MIN, BIND_BACKOFF_MAX),
+                next_at: now,
+                unanswered: 0,
+                sent: Recent::default(),
+                bound: false,
+                rtt_ms: None,
+            }),
+            events: Bounded::new(EVENTS_MAX),
+        }
+    }
+
+    /// A renewal brought another presence key, so the right in this attempt is another too.
+    pub(crate) fn update_secret(&mut self, secret: Secret) {
+        self.previous = Some(core::mem::replace(&mut self.secret, secret));
+    }
+
+    /// The credential is gone: what needs the server ends, a link goes on.
+    pub(crate) fn lose_server(&mut self) {
+        match &mut self.stage {
+            Stage::Binding(_) => self.end(AttemptEvent::TimedOut),
+            Stage::Linked { report, .. } => *report = None,
+            Stage::Ended => {}
+        }
+    }
+
+    pub(crate) const fn attempt_bytes(&self) -> [u8; 16] {
+        self.attempt.to_bytes()
+    }
+
+    pub(crate) const fn is_binding(&self) -> bool {
+        matches!(self.stage, Stage::Binding(_))
+    }
+
+    /// Whether the server holds this side's endpoint, so that its port must stay.
+    pub(crate) const fn is_settled(&self) -> bool {
+        match &self.stage {
+            Stage::Binding(binding) => binding.bound,
+            Stage::Linked { .. } | Stage::Ended => true,
+        }
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(&self.stage, Stage::Linked { link, .. } if link.is_connected())
+    }
+
+    /// Whether nothing is left to be done, and every event was taken.
+    pub(crate) fn is_over(&self) -> bool {
+        let over = match &self.stage {
+            Stage::Linked { link, report } => link.is_over() && report.is_none(),
+            Stage::Ended => true,
+            Stage::Binding(_) => false,
+        };
+        over && self.events.len() == 0
+    }
+
+    pub(crate) fn poll_event(&mut self) -> Option<AttemptEvent> {
+        self.events.pop()
+    }
+
+    pub(crate) fn next_timeout(&self) -> Instant {
+        match &self.stage {
+            Stage::Binding(binding) => binding.next_at.min(self.deadline),
+            Stage::Linked { link, report } => {
+                link.next_timeout().min(report.as_ref().map_or(Instant::MAX, |report| report.next_at))
+            }
+            Stage::Ended => Instant::MAX,
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant, dialog: &mut Dialog, out: &mut Outbox) {
+        match &mut self.stage {
+            Stage::Binding(_) if now >= self.deadline => self.end(AttemptEvent::TimedOut),
+            Stage::Binding(binding) if now >= binding.next_at => self.send_bind(now, dialog, out),
+            Stage::Linked { link, .. } => {
+                link.handle_timeout(now);
+                self.drain_link(now, out);
+                self.poll_report(now, dialog, out);
+            }
+            Stage::Binding(_) | Stage::Ended => {}
+        }
+    }
+
+    pub(crate) fn handle_peer(
+        &mut self,
+        now: Instant,
+        from: Endpoint,
+        datagram: &PeerDatagram<'_>,
+        out: &mut Outbox,
+    ) {
+        if let Stage::Linked { link, .. } = &mut self.stage {
+            link.handle(now, from, datagram);
+            self.drain_link(now, out);
+        }
+    }
+
+    /// BOUND: waiting, or refused.
+    pub(crate) fn on_bound(&mut self, now: Instant, dialog: &mut Dialog, answer: &Signed<'_, BoundAnswer>) {
+        let verified = self.verifies(|secret| answer.verify(Direction::ToClient, secret));
+        let body = answer.body;
+        let Stage::Binding(binding) = &mut self.stage else { return };
+        let known =
+            body.session.get() == dialog.session() && binding.sent.find(body.sequence.get()).is_some();
+        if !verified || !known {
+            return;
+        }
+        dialog.learn_cookie(now, body.cookie);
+        if let Some(refused) = Refused::from_wire(body.code, body.detail) {
+            return self.end(AttemptEvent::Refused(refused));
+        }
+        binding.unanswered = 0;
+        binding.backoff.reset();
+        let retry = Duration::from_millis(body.retry_ms.get().into());
+        let retry = retry.clamp(BIND_RETRY_MIN, BIND_BACKOFF_MAX);
+        binding.next_at = now.after(jittered(retry, &mut dialog.rng));
+        let first = !core::mem::replace(&mut binding.bound, true);
+        if body.remaining_ms.get() > 0 {
+            self.deadline = now.after(Duration::from_millis(body.remaining_ms.get().into()));
+        }
+        if first {
+            self.tell(AttemptEvent::Bound);
+        }
+    }
+
+    /// INTRODUCE; a repeat changes nothing but the cookie.
+    pub(crate) fn on_introduce(
+        &mut self,
+        now: Instant,
+        dialog: &mut Dialog,
+        answer: &Signed<'_, Introduce>,
+        out: &mut Outbox,
+    ) {
+        let verify = |secret: &Secret| answer.verify(Direction::ToClient, secret);
+        let secret = match &self.previous {
+            _ if verify(&self.secret) => &self.secret,
+            Some(previous) if verify(previous) => previous,
+            _ => return,
+        };
+        let body = answer.body;
+        dialog.learn_cookie(now, body.cookie);
+        let Some(peer) = body.peer.get().filter(|peer| peer.port() != 0) else { return };
+        if !self.is_binding() {
+            return;
+        }
+        let config = LinkConfig {
+            attempt: self.attempt,
+            role: self.role,
+            key: secret.mask(self.attempt, PunchSecret::from_bytes(body.punch_masked)).peer_key(),
+            peer,
+            second: body.peer_second.get().filter(|it| it.port() != 0),
+            lan: body.lan.map(|lan| lan.get().filter(|it| is_lan_candidate(*it))),
+            start_in: Duration::from_millis(body.start_in_ms.get().into()),
+            retry: Duration::from_millis(body.retry_ms.get().into()),
+            retry_max: body.retry_max,
+            keep_alive: self.keep_alive,
+        };
+        let mut link = Box::new(Link::new(config, dialog.rng.next_u64(), now));
+        link.handle_timeout(now);
+        self.stage = Stage::Linked { link, report: None };
+        self.tell(AttemptEvent::Introduced { peer: peer.into() });
+        self.drain_link(now, out);
+    }
+
+    /// ACK, if it answers a REPORT of this course.
+    pub(crate) fn on_ack(&mut self, now: Instant, dialog: &mut Dialog, answer: &Signed<'_, Ack>) {
+        let Stage::Linked { report: Some(report), .. } = &self.stage else { return };
+        let known = report.sent.find(answer.body.sequence.get()).is_some();
+        if !known || !self.verifies(|secret| answer.verify(Direction::ToClient, secret)) {
+            return;
+        }
+        dialog.learn_cookie(now, answer.body.cookie);
+        // A refusal (another report came first, the attempt is over) is an answer too.
+        self.finish_report(true);
+    }
+
+    pub(crate) fn send(&mut self, now: Instant, payload: &[u8], out: &mut Outbox) -> Result<u32, SendRefusal> {
+        let Stage::Linked { link, .. } = &mut self.stage else { return Err(SendRefusal::NotConnected) };
+        let ordinal = link.send(payload)?;
+        self.drain_link(now, out);
+        Ok(ordinal)
+    }
+
+    /// Ends the course without a word.
+    pub(crate) fn close(&mut self) {
+        self.stage = Stage::Ended;
+    }
+
+    fn verifies(&self, check: impl Fn(&Secret) -> bool) -> bool {
+        check(&self.secret) || self.previous.as_ref().is_some_and(check)
+    }
+
+    fn end(&mut self, event: AttemptEvent) {
+        self.stage = Stage::Ended;
+        self.tell(event);
+    }
+
+    /// Messages make room for what is told once.
+    fn tell(&mut self, event: AttemptEvent) {
+        self.events.push_over(event);
+    }
+
+    fn send_bind(&mut self, now: Instant, dialog: &mut Dialog, out: &mut Outbox) {
+        let Stage::Binding(binding) = &mut self.stage else { return };
+        let len = limits::BIND_LEN_MIN;
+        let Some(proof) = dialog.proof(now, Kind::Bind, len) else {
+            // No cookie: the owner is proving its address, or must begin to.
+            dialog.seek(now);
+            binding.next_at = dialog.hello_at().max(now.after(Duration::from_millis(50)));
+            return;
+        };
+        if binding.unanswered > 0 && binding.unanswered.is_multiple_of(SILENCES_MAX) {
+            dialog.seek(now);
+        }
+        binding.unanswered += 1;
+        binding.sent.push(proof.sequence.get(), now);
+        binding.next_at = now.after(binding.backoff.next(&mut dialog.rng));
+        let measured = dialog.round_trip().map_or(0, in_ms);
+        let rtt_ms = *binding.rtt_ms.get_or_insert(measured);
+        let bind = Bind {
+            proof,
+            attempt: self.attempt.to_bytes(),
+            rtt_ms: U16::new(rtt_ms),
+            reserved: [0; 2],
+            second: WireEndpoint::NONE,
+            second_cookie: Cookie::new_zeroed(),
+            lan: self.lan.map(WireEndpoint::from),
+        };
+        out.push(Transmit::sealed(dialog.server(), &bind, len, Direction::ToServer, &self.secret));
+    }
+
+    /// A cookie came: a BIND that waited for it goes out at once.
+    pub(crate) fn on_proved(&mut self, now: Instant) {
+        if let Stage::Binding(binding) = &mut self.stage {
+            binding.next_at = now;
+            binding.unanswered = 0;
+        }
+    }
+
+    fn drain_link(&mut self, now: Instant, out: &mut Outbox) {
+        let Stage::Linked { link, report } = &mut self.stage else { return };
+        while let Some(transmit) = link.poll_transmit() {
+            out.push(transmit);
+        }
+        while let Some(event) = link.poll_event() {
+            let (event, result) = match event {
+                LinkEvent::Connected { peer, round_trip } => {
+                    let rtt = round_trip.unwrap_or_default();
+                    (AttemptEvent::Connected { peer, round_trip }, Some((ReportResult::Connected, rtt)))
+                }
+                LinkEvent::Message { ordinal, payload } => (AttemptEvent::Message { ordinal, payload }, None),
+                LinkEvent::PeerSilent => {
+                    (AttemptEvent::PeerSilent, Some((ReportResult::PeerSilent, Duration::ZERO)))
+                }
+                LinkEvent::PeerUnrecognised => {
+                    (AttemptEvent::PeerUnrecognised, Some((ReportResult::PeerUnrecognised, Duration::ZERO)))
+                }
+                LinkEvent::Closed => (AttemptEvent::Closed, None),
+            };
+            if let AttemptEvent::Message { .. } = event {
+                let _ = self.events.try_push(event);
+            } else {
+                self.events.push_over(event);
+            }
+            if let Some((result, round_trip)) = result {
+                let backoff = Backoff::new(BACKOFF_MIN, REPORT_BACKOFF_MAX);
+                let sent = Recent::default();
+                *report =
+                    Some(Box::new(Reporting { result, round_trip, backoff, next_at: now, tries: 0, sent }));
+            }
+        }
+    }
+
+    fn poll_report(&mut self, now: Instant, dialog: &mut Dialog, out: &mut Outbox) {
+        let Stage::Linked { report: Some(report), .. } = &mut self.stage else { return };
+        if now < report.next_at {
+            return;
+        }
+        if report.tries >= REPORTS_MAX {
+            return self.finish_report(false);
+        }
+        report.tries += 1;
+        report.next_at = now.after(report.backoff.next(&mut dialog.rng));
+        let len = limits::REPORT_LEN_MIN;
+        let Some(proof) = dialog.proof(now, Kind::Report, len) else { return };
+        report.sent.push(proof.sequence.get(), now);
+        let body = Report {
+            proof,
+            attempt: self.attempt.to_bytes(),
+            result: report.result.to_byte(),
+            reserved: [0; 1],
+            rtt_ms: U16::new(in_ms(report.round_trip)),
+            reserved_2: [0; 4],
+        };
+        out.push(Transmit::sealed(dialog.server(), &body, len, Direction::ToServer, &self.secret));
+    }
+
+    fn finish_report(&mut self, acknowledged: bool) {
+        if let Stage::Linked { report, .. } = &mut self.stage {
+            *report = None;
+            self.tell(AttemptEvent::Reported { acknowledged });
+        }
+    }
+}
+
+fn in_ms(duration: Duration) -> u16 {
+    u16::try_from(duration.as_millis()).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,338 @@
+//! A host from start to end: registration, lease, presence, joiners; back by itself after a server's restart.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::time::Duration;
+use std::net::SocketAddr;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use rendezvous_shared::api::{PendingResponse, RegisterRequest, RegisterResponse, RenewRequest, RenewResponse};
+use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::id::ListingId;
+use rendezvous_shared::time::{Clock, Instant};
+use tokio::sync::{mpsc, watch};
+
+use super::{Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell};
+use crate::control::{ControlClient, ControlError, IdempotencyKey};
+use crate::course::AttemptEvent;
+use crate::credentials::{HostCredentials, RoleKey};
+use crate::host::{Host, HostEvent};
+
+/// Longest pause before the control plane is tried again: a host must be back within one refresh interval.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// A crowd that saw its server restart comes back spread over this.
+const REGISTER_SPREAD: Duration = Duration::from_millis(500);
+/// Time for BYE, and for DELETE, when told to stop.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// What to host and how.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// The control plane.
+    pub control: ControlClient,
+    /// The listing; with a slot, a restarted host takes over its own ghost.
+    pub request: RegisterRequest,
+    /// Candidates within the own network.
+    pub lan: [Option<Endpoint>; 2],
+    /// What to send over each link.
+    pub messages: Messages,
+    /// For all stamps.
+    pub clock: SystemClock,
+}
+
+/// What [`run`] tells while it runs.
+#[derive(Clone, Debug)]
+pub enum HostNews {
+    /// A listing was registered, for the first time or again.
+    Registered {
+        /// Its id.
+        listing: ListingId,
+        /// Its join code, when unlisted.
+        join_code: Option<String>,
+        /// Where its datagrams go.
+        server: SocketAddr,
+    },
+    /// The lease was renewed.
+    Renewed {
+        /// The version now.
+        version: u64,
+    },
+    /// The listing is gone or the server restarted; it is being registered again.
+    Registering,
+    /// The control plane did not do what was asked; tried again.
+    Trouble {
+        /// For people.
+        detail: String,
+    },
+    /// What the host told.
+    Event(Stamped<HostEvent>),
+}
+
+enum Done {
+    Registered(Result<(Box<RegisterResponse>, SocketAddr), DriverError>),
+    Renewed(Result<RenewResponse, ControlError>),
+    Pending(Result<PendingResponse, ControlError>),
+}
+
+type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+struct Running {
+    options: HostOptions,
+    news: mpsc::Sender<HostNews>,
+    session: Session<Host>,
+    listing: ListingId,
+    version: u64,
+    renew_at: Instant,
+    /// Kept until a registration is known to be done, so that an ambiguous failure makes no second one.
+    register_key: Option<IdempotencyKey>,
+    /// One request of the control plane at a time; registering pushes out the others.
+    job: Option<Job>,
+    chatter: Chatter,
+    rng: SmallRng,
+}
+
+/// Hosts until `stop` turns true or its sender is gone, then sends BYE and DELETE. Never gives up on a server that
+/// cannot be reached.
+///
+/// # Errors
+/// A refusal that repeating does not cure (no such key, an invalid listing, ...), or the socket's end.
+pub async fn run(
+    options: HostOptions,
+    news: mpsc::Sender<HostNews>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), DriverError> {
+    let seed = random_seed()?;
+    let mut rng = SmallRng::seed_from_u64(seed.rotate_left(32));
+    let key = IdempotencyKey::random()?;
+    let (response, server) = loop {
+        let registered = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            registered = register(options.control.clone(), options.request.clone(), key.clone()) => registered,
+        };
+        match registered {
+            Ok(registered) => break registered,
+            Err(DriverError::Control(error)) if error.is_transient() => {
+                tell(&news, HostNews::Trouble { detail: error.to_string() });
+                tokio::time::sleep(PAUSE_MAX.mul_f64(rng.random_range(0.5..1.0))).await;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let now = options.clock.now();
+    let mut host = Host::new(HostCredentials::from_response(&response, server)?, seed, now);
+    host.set_lan(options.lan);
+    let session = Session::bind(host, server, options.clock).await?;
+    let mut running = Running {
+        listing: response.listing.id,
+        version: response.lease.version,
+        renew_at: renewal(&response.lease.ttl_ms, now),
+        register_key: None,
+        job: None,
+        chatter: Chatter::default(),
+        options,
+        news,
+        session,
+        rng,
+    };
+    running.tell_registered(&response, server);
+    running.serve(&mut stop).await?;
+    running.stop().await;
+    Ok(())
+}
+
+/// A third of the lease from now: two renewals may fail.
+fn renewal(ttl_ms: &u64, now: Instant) -> Instant {
+    now.after(Duration::from_millis(*ttl_ms / 3))
+}
+
+async fn register(
+    control: ControlClient,
+    request: RegisterRequest,
+    key: IdempotencyKey,
+) -> Result<(Box<RegisterResponse>, SocketAddr), DriverError> {
+    let response = control.register(&request, &key).await?;
+    let server = resolve(&response.udp).await?;
+    Ok((Box::new(response), server))
+}
+
+impl Running {
+    async fn serve(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), DriverError> {
+        let clock = self.options.clock;
+        loop {
+            let renew_at = if self.job.is_some() { Instant::MAX } else { self.renew_at };
+            let wake = clock.until(renew_at.min(self.chatter.next_at()));
+            let job = async {
+                match &mut self.job {
+                    Some(job) => job.await,
+                    None => core::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                stamped = self.session.next() => {
+                    let stamped = stamped?;
+                    self.on_event(&stamped)?;
+                    tell(&self.news, HostNews::Event(stamped));
+                }
+                done = job => {
+                    self.job = None;
+                    self.on_done(done).await?;
+                }
+                () = tokio::time::sleep(wake) => {}
+            }
+            let now = clock.now();
+            self.chat(now);
+            if now >= self.renew_at && self.job.is_none() {
+                self.renew();
+            }
+        }
+    }
+
+    fn on_event(&mut self, stamped: &Stamped<HostEvent>) -> Result<(), DriverError> {
+        match &stamped.event {
+            HostEvent::InstanceChanged { .. } => self.register_again(REGISTER_SPREAD)?,
+            HostEvent::PresenceRefused(refused) if refused.is_gone() => self.register_again(REGISTER_SPREAD)?,
+            HostEvent::AttemptsPending if self.job.is_none() => {
+                let (control, listing) = (self.options.control.clone(), self.listing);
+                self.job = Some(Box::pin(async move {
+                    Done::Pending(control.pending(listing, Duration::ZERO).await)
+                }));
+            }
+            HostEvent::Attempt { attempt, event } => match event {
+                AttemptEvent::Connected { .. } => {
+                    self.chatter.start(*attempt, self.options.messages, stamped.at);
+                }
+                AttemptEvent::Closed => self.chatter.stop(*attempt),
+                _ => {}
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn on_done(&mut self, done: Done) -> Result<(), DriverError> {
+        match done {
+            Done::Registered(Ok((response, server))) => {
+                self.register_key = None;
+                let credentials = HostCredentials::from_response(&response, server)?;
+                if self.session.local_addr()?.is_ipv4() != server.is_ipv4() {
+                    self.session.rebind(server).await?;
+                }
+                let (host, now) = self.session.machine_mut();
+                host.replace(now, credentials);
+                self.listing = response.listing.id;
+                self.version = response.lease.version;
+                self.renew_at = renewal(&response.lease.ttl_ms, now);
+                self.tell_registered(&response, server);
+            }
+            Done::Registered(Err(DriverError::Control(error))) if error.is_transient() => {
+                self.trouble(&error);
+                self.register_again(PAUSE_MAX)?;
+            }
+            Done::Registered(Err(error)) => return Err(error),
+            Done::Renewed(Ok(response)) => {
+                let key = RoleKey::from_presence(&response.presence)?;
+                let (host, now) = self.session.machine_mut();
+                host.update_key(now, key);
+                self.version = response.lease.version;
+                self.renew_at = renewal(&response.lease.ttl_ms, now);
+                tell(&self.news, HostNews::Renewed { version: self.version });
+            }
+            Done::Renewed(Err(error)) => self.on_renewal_failed(&error)?,
+            Done::Pending(Ok(response)) => {
+                let (host, now) = self.session.machine_mut();
+                for pending in response.attempts.iter().filter(|pending| pending.joiner_bound) {
+                    host.bind(now, pending.id, Duration::from_millis(pending.remaining_ms));
+                }
+                host_wake(&mut self.session);
+            }
+            Done::Pending(Err(error)) => self.trouble(&error),
+        }
+        Ok(())
+    }
+
+    fn on_renewal_failed(&mut self, error: &ControlError) -> Result<(), DriverError> {
+        if let Some(latest) = error.latest_version() {
+            // An answer was lost, so the version went on without us: renew from where it is.
+            self.version = latest;
+            self.renew_at = self.options.clock.now();
+        } else if error.is_gone() {
+            self.register_again(REGISTER_SPREAD)?;
+        } else {
+            // Also what no repeat may cure, such as a key taken away: the listing lives until its lease ends,
+            // and then this says not_found and the registration fails for good.
+            self.trouble(error);
+            let pause = PAUSE_MAX.mul_f64(self.rng.random_range(0.5..1.0));
+            self.renew_at = self.options.clock.now().after(pause);
+        }
+        Ok(())
+    }
+
+    /// Registers again within `spread`, instead of whatever is being asked of the control plane.
+    fn register_again(&mut self, spread: Duration) -> Result<(), DriverError> {
+        let key = match &self.register_key {
+            Some(key) => key.clone(),
+            None => self.register_key.insert(IdempotencyKey::random()?).clone(),
+        };
+        tell(&self.news, HostNews::Registering);
+        let pause = spread.mul_f64(self.rng.random_range(0.1..1.0));
+        let (control, request) = (self.options.control.clone(), self.options.request.clone());
+        self.job = Some(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            Done::Registered(register(control, request, key).await)
+        }));
+        Ok(())
+    }
+
+    fn renew(&mut self) {
+        let (control, listing) = (self.options.control.clone(), self.listing);
+        let request = RenewRequest { version: Some(self.version), lease_ms: None };
+        self.job = Some(Box::pin(async move { Done::Renewed(control.renew(listing, &request).await) }));
+    }
+
+    fn chat(&mut self, now: Instant) {
+        for attempt in self.chatter.due(now, self.options.messages.interval) {
+            let (host, now) = self.session.machine_mut();
+            let _ = host.send(now, attempt, b"host says hello");
+        }
+        self.session.flush();
+    }
+
+    fn trouble(&self, error: &ControlError) {
+        tell(&self.news, HostNews::Trouble { detail: error.to_string() });
+    }
+
+    fn tell_registered(&self, response: &RegisterResponse, server: SocketAddr) {
+        let join_code = response.listing.join_code.clone();
+        tell(&self.news, HostNews::Registered { listing: response.listing.id, join_code, server });
+    }
+
+    /// BYE, then DELETE; neither is waited for beyond [`STOP_MAX`].
+    async fn stop(&mut self) {
+        let (host, now) = self.session.machine_mut();
+        host.close(now);
+        let bye = async {
+            while let Ok(stamped) = self.session.next().await {
+                let closed = matches!(stamped.event, HostEvent::Closed { .. });
+                tell(&self.news, HostNews::Event(stamped));
+                if closed {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(STOP_MAX, bye).await;
+        match tokio::time::timeout(STOP_MAX, self.options.control.delete(self.listing)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.trouble(&error),
+            Err(_) => self.trouble(&ControlError::Unreachable("DELETE was not answered in time".to_owned())),
+        }
+    }
+}
+
+/// Lets the host act on what it was just told.
+fn host_wake(session: &mut Session<Host>) {
+    let (host, now) = session.machine_mut();
+    crate::machine::Machine::handle_timeout(host, now);
+    session.flush();
+}

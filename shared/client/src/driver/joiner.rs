@@ -1,0 +1,201 @@
+//! A joiner from start to end: attempt over HTTP, introduction, link, messages.
+
+use core::time::Duration;
+
+use rendezvous_shared::api::AttemptRequest;
+use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::id::{AttemptId, ListingId};
+use rendezvous_shared::time::{Clock, Instant};
+use tokio::sync::{mpsc, watch};
+
+use super::{Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell};
+use crate::control::{ControlClient, IdempotencyKey};
+use crate::course::AttemptEvent;
+use crate::credentials::JoinerCredentials;
+use crate::joiner::{Joiner, JoinerEvent};
+use crate::refusal::Refused;
+
+/// How long a joiner that has sent all its messages waits for the rest of the host's.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// What to join and how.
+#[derive(Clone, Debug)]
+pub struct JoinOptions {
+    /// The control plane.
+    pub control: ControlClient,
+    /// The listing to join.
+    pub listing: ListingId,
+    /// Note and life of the attempt.
+    pub request: AttemptRequest,
+    /// Candidates within the own network.
+    pub lan: [Option<Endpoint>; 2],
+    /// What to send once connected; the joiner ends when as many have come back, or 2 s after its last.
+    pub messages: Messages,
+    /// For all stamps.
+    pub clock: SystemClock,
+}
+
+/// What [`run`] tells while it runs.
+#[derive(Clone, Debug)]
+pub enum JoinNews {
+    /// The attempt is open.
+    Created {
+        /// Its id.
+        attempt: AttemptId,
+    },
+    /// What the joiner told.
+    Event(Stamped<JoinerEvent>),
+}
+
+/// How a join ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinOutcome {
+    /// The peers were connected.
+    Connected,
+    /// The server refused.
+    Refused(Refused),
+    /// Not introduced in time.
+    TimedOut,
+    /// Introduced, but nothing came from the host.
+    PeerSilent,
+    /// Introduced, and somebody without the punch secret answered.
+    PeerUnrecognised,
+    /// The server restarted; the attempt is gone.
+    ServerRestarted,
+    /// Told to stop before any of these.
+    Stopped,
+}
+
+/// What a join came to; instants are on the clock handed in.
+#[derive(Clone, Copy, Debug)]
+pub struct JoinReport {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// How it ended.
+    pub outcome: JoinOutcome,
+    /// When the attempt was open.
+    pub created: Instant,
+    /// When INTRODUCE came.
+    pub introduced: Option<Instant>,
+    /// When the peers were connected.
+    pub connected: Option<Instant>,
+    /// Messages sent.
+    pub sent: u32,
+    /// Messages received.
+    pub received: u32,
+}
+
+/// Joins, sends the messages asked for, and ends. `stop` turning true, or its sender gone, ends it early.
+///
+/// # Errors
+/// What kept it from trying; what the attempt came to is in the report.
+pub async fn run(
+    options: JoinOptions,
+    news: mpsc::Sender<JoinNews>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<JoinReport, DriverError> {
+    let key = IdempotencyKey::random()?;
+    let response = options.control.create_attempt(options.listing, &options.request, &key).await?;
+    let clock = options.clock;
+    let server = resolve(&response.udp).await?;
+    let credentials =
+        JoinerCredentials { lan: options.lan, ..JoinerCredentials::from_response(&response, server)? };
+    let created = clock.now();
+    tell(&news, JoinNews::Created { attempt: response.id });
+    let mut session =
+        Session::bind(Joiner::new(credentials, random_seed()?, created), server, clock).await?;
+    let mut report = JoinReport {
+        attempt: response.id,
+        outcome: JoinOutcome::Stopped,
+        created,
+        introduced: None,
+        connected: None,
+        sent: 0,
+        received: 0,
+    };
+    let mut chatter = Chatter::default();
+    let mut ends = Instant::MAX;
+    loop {
+        let wake = clock.until(chatter.next_at().min(ends));
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => break,
+            stamped = session.next() => {
+                let stamped = stamped?;
+                let over = note(&mut report, &stamped, &mut chatter, options.messages);
+                tell(&news, JoinNews::Event(stamped));
+                if over {
+                    break;
+                }
+            }
+            () = tokio::time::sleep(wake) => {}
+        }
+        for _ in chatter.due(clock.now(), options.messages.interval) {
+            let (joiner, now) = session.machine_mut();
+            let text = format!("joiner says {}", report.sent + 1);
+            report.sent += u32::from(joiner.send(now, text.as_bytes()).is_ok());
+        }
+        if report.connected.is_some() && chatter.is_empty() {
+            let all = report.received >= options.messages.count;
+            let wait = if all { Duration::from_millis(500) } else { LINGER };
+            ends = ends.min(clock.now().after(wait));
+        }
+        if clock.now() >= ends {
+            break;
+        }
+    }
+    session.flush();
+    Ok(report)
+}
+
+/// Takes note of an event; true when nothing more is to come.
+fn note(
+    report: &mut JoinReport,
+    stamped: &Stamped<JoinerEvent>,
+    chatter: &mut Chatter,
+    messages: Messages,
+) -> bool {
+    let event = match &stamped.event {
+        JoinerEvent::Attempt(event) => event,
+        JoinerEvent::InstanceChanged { .. } => {
+            report.outcome = JoinOutcome::ServerRestarted;
+            return true;
+        }
+        JoinerEvent::Proved { .. } | JoinerEvent::ChangePort => return false,
+    };
+    match event {
+        AttemptEvent::Bound => false,
+        AttemptEvent::Introduced { .. } => {
+            report.introduced = Some(stamped.at);
+            false
+        }
+        AttemptEvent::Connected { .. } => {
+            report.connected = Some(stamped.at);
+            report.outcome = JoinOutcome::Connected;
+            chatter.start(report.attempt, messages, stamped.at);
+            false
+        }
+        AttemptEvent::Message { .. } => {
+            report.received += 1;
+            false
+        }
+        AttemptEvent::Refused(refused) => {
+            report.outcome = JoinOutcome::Refused(*refused);
+            true
+        }
+        AttemptEvent::TimedOut => {
+            report.outcome = JoinOutcome::TimedOut;
+            true
+        }
+        // The report is still to be sent; its end is the end.
+        AttemptEvent::PeerSilent => {
+            report.outcome = JoinOutcome::PeerSilent;
+            false
+        }
+        AttemptEvent::PeerUnrecognised => {
+            report.outcome = JoinOutcome::PeerUnrecognised;
+            false
+        }
+        AttemptEvent::Closed => true,
+        AttemptEvent::Reported { .. } => report.connected.is_none(),
+    }
+}

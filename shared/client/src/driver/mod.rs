@@ -1,0 +1,129 @@
+//! Machines on tokio: sockets, timers, and the whole course of a host and of a joiner.
+//!
+//! [`host::run`] and [`joiner::run`] do all that `rendezvous host` and `rendezvous join` do. Who drives thousands
+//! of them takes [`Session`] with a [`Host`](crate::host::Host) or [`Joiner`](crate::joiner::Joiner), one
+//! [`ControlClient`](crate::control::ControlClient) for all and one [`SystemClock`] for all stamps.
+
+pub mod clock;
+pub mod host;
+pub mod joiner;
+mod session;
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use rendezvous_shared::api::UdpBody;
+use rendezvous_shared::id::AttemptId;
+use rendezvous_shared::time::Instant;
+use tokio::sync::mpsc;
+
+pub use clock::SystemClock;
+pub use session::{Session, Stamped};
+
+use crate::control::ControlError;
+use crate::credentials::MalformedCredentials;
+
+/// Why a driver ended other than by being told to, or by its attempt being over.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The control plane refused for good, or (joiner) could not be reached.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A credential cannot be read.
+    #[error(transparent)]
+    Credentials(#[from] MalformedCredentials),
+    /// The server's UDP endpoint cannot be used.
+    #[error("none of the server's UDP endpoints can be used: {0}")]
+    NoEndpoint(String),
+    /// The socket failed.
+    #[error("the socket failed: {0}")]
+    Socket(#[from] std::io::Error),
+    /// The system has no randomness to give.
+    #[error("no randomness: {0}")]
+    Random(#[from] getrandom::Error),
+}
+
+/// Messages to send over each link, to try it out.
+#[derive(Clone, Copy, Debug)]
+pub struct Messages {
+    /// How many.
+    pub count: u32,
+    /// How far apart.
+    pub interval: Duration,
+}
+
+impl Default for Messages {
+    fn default() -> Self {
+        Self { count: 10, interval: Duration::from_millis(500) }
+    }
+}
+
+/// The first of the endpoints that resolves, IPv4 before IPv6.
+///
+/// # Errors
+/// [`DriverError::NoEndpoint`] with what was tried.
+pub async fn resolve(udp: &UdpBody) -> Result<SocketAddr, DriverError> {
+    let mut found = Vec::new();
+    for endpoint in udp.endpoints.iter().take(4) {
+        match endpoint.parse() {
+            Ok(address) => found.push(address),
+            Err(_) => found.extend(tokio::net::lookup_host(endpoint).await.into_iter().flatten().take(4)),
+        }
+    }
+    found.sort_by_key(SocketAddr::is_ipv6);
+    found.first().copied().ok_or_else(|| DriverError::NoEndpoint(udp.endpoints.join(", ")))
+}
+
+/// A seed from the system.
+///
+/// # Errors
+/// The system has none to give.
+pub fn random_seed() -> Result<u64, getrandom::Error> {
+    getrandom::u64()
+}
+
+/// Hands `event` to whoever listens. A listener that is slow misses events; the dialog does not wait for it.
+fn tell<E>(events: &mpsc::Sender<E>, event: E) {
+    if events.try_send(event).is_err() {
+        tracing::debug!("an event was dropped: its receiver is slow or gone");
+    }
+}
+
+/// What is still to be sent over each link.
+#[derive(Debug, Default)]
+struct Chatter(BTreeMap<AttemptId, (u32, Instant)>);
+
+impl Chatter {
+    fn start(&mut self, attempt: AttemptId, messages: Messages, now: Instant) {
+        if messages.count > 0 {
+            self.0.insert(attempt, (messages.count, now));
+        }
+    }
+
+    fn stop(&mut self, attempt: AttemptId) {
+        self.0.remove(&attempt);
+    }
+
+    fn next_at(&self) -> Instant {
+        self.0.values().map(|(_, at)| *at).min().unwrap_or(Instant::MAX)
+    }
+
+    /// The links on which a message is due; each is put off by `interval`.
+    fn due(&mut self, now: Instant, interval: Duration) -> Vec<AttemptId> {
+        let mut due = Vec::new();
+        self.0.retain(|attempt, (left, at)| {
+            if now >= *at {
+                due.push(*attempt);
+                *left -= 1;
+                *at = now.after(interval);
+            }
+            *left > 0
+        });
+        due
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
