@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use rendezvous_shared::api::{PendingResponse, RegisterRequest, RegisterResponse, RenewRequest, RenewResponse};
+use rendezvous_shared::api::{
+    PendingResponse, RegisterRequest, RegisterResponse, RenewRequest, RenewResponse,
+};
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::ListingId;
 use rendezvous_shared::time::{Clock, Instant};
@@ -192,12 +194,15 @@ impl Running {
     fn on_event(&mut self, stamped: &Stamped<HostEvent>) -> Result<(), DriverError> {
         match &stamped.event {
             HostEvent::InstanceChanged { .. } => self.register_again(REGISTER_SPREAD)?,
-            HostEvent::PresenceRefused(refused) if refused.is_gone() => self.register_again(REGISTER_SPREAD)?,
+            HostEvent::PresenceRefused(refused) if refused.is_gone() => {
+                self.register_again(REGISTER_SPREAD)?
+            }
             HostEvent::AttemptsPending if self.job.is_none() => {
                 let (control, listing) = (self.options.control.clone(), self.listing);
-                self.job = Some(Box::pin(async move {
-                    Done::Pending(control.pending(listing, Duration::ZERO).await)
-                }));
+                self.job =
+                    Some(Box::pin(
+                        async move { Done::Pending(control.pending(listing, Duration::ZERO).await) },
+                    ));
             }
             HostEvent::Attempt { attempt, event } => match event {
                 AttemptEvent::Connected { .. } => {

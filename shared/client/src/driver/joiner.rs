@@ -102,8 +102,7 @@ pub async fn run(
         JoinerCredentials { lan: options.lan, ..JoinerCredentials::from_response(&response, server)? };
     let created = clock.now();
     tell(&news, JoinNews::Created { attempt: response.id });
-    let mut session =
-        Session::bind(Joiner::new(credentials, random_seed()?, created), server, clock).await?;
+    let mut session = Session::bind(Joiner::new(credentials, random_seed()?, created), server, clock).await?;
     let mut report = JoinReport {
         attempt: response.id,
         outcome: JoinOutcome::Stopped,
