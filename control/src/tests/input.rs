@@ -89,14 +89,10 @@ async fn a_body_must_be_json_and_say_so() {
     for (body, place) in [
         ("{\"name\":", "line 1 column 8"),
         ("{\n \"name\" 3}", "line 2 column 9"),
-        ("{} x", "line 1"),
         ("\u{0}", "line 1 column 1"),
     ] {
-        // The last complaint of the third is about a missing field: well-formed so far.
         let answer = server.call(ALL, "POST", "/v1/listings", body).await;
-        if body != "{} x" {
-            assert!(answer.problem(400, "invalid_json").detail.contains(place), "{answer:?}");
-        }
+        assert!(answer.problem(400, "invalid_json").detail.contains(place), "{answer:?}");
     }
     let trailing = format!("{REGISTER} x");
     server.call(ALL, "POST", "/v1/listings", &trailing).await.problem(400, "invalid_json");
@@ -177,14 +173,11 @@ async fn a_fingerprint_follows_the_meaning_and_nothing_else() {
         ("visibility", json!("unlisted")),
         ("player_capacity", json!(5)),
         ("attributes", json!({"a": "1", "b": "3"})),
-        ("attributes", json!({"a": "1b", "": "2"})),
+        ("attributes", json!({"a": "1b", "c": "2"})),
         ("attributes", json!({"a": "1"})),
         ("slot", json!("s")),
         ("lease_ms", json!(60_001)),
     ] {
-        if field == "attributes" && value.get("").is_some() {
-            continue; // refused before it is hashed
-        }
         let mut body = base.clone();
         body[field] = value;
         let changed = idempotency(&server, path, "k", &body.to_string()).await;
