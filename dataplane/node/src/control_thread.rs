@@ -28,7 +28,7 @@ pub struct Listeners {
     pub admin: TcpListener,
 }
 
-/// Serves until a signal came and the drain it began is over.
+/// Serves until a signal came and the drain it began is over. `ready` is called once signals are awaited.
 ///
 /// # Errors
 /// When the runtime or the signal handlers cannot be had.
@@ -38,11 +38,13 @@ pub fn run(
     readiness: &Readiness,
     listeners: Listeners,
     window: Duration,
+    ready: impl FnOnce(),
 ) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(|error| format!("no signal handlers: {error}"))?;
+        ready();
         let (stop, stopped) = watch::channel(false);
         let listener = |it| tokio::net::TcpListener::from_std(it).map_err(|error| error.to_string());
         let public = listener(listeners.public)?;

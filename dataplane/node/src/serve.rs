@@ -22,7 +22,8 @@ use rendezvous_control::{Control, ControlParts, HttpOptions};
 use rendezvous_core::handler::{Handler, HandlerOptions};
 use rendezvous_core::store::MemoryStore;
 use rendezvous_net::{
-    BoundSocket, EngineDecision, EngineOptions, SocketOptions, WakeGate, Waker, bind, open, probe, wake_pair,
+    BindError, BoundSocket, EngineDecision, EngineOptions, SocketOptions, WakeGate, Waker, bind, open, probe,
+    wake_pair,
 };
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
@@ -43,10 +44,14 @@ use crate::telemetry::{NodeTelemetry, SharedTelemetry};
 /// Time for callers to hear `service_unavailable` after a thread died, before the process ends.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
+/// How often, and how far apart, a UDP port in use is tried again: a second in all.
+const BIND_TRIES: u32 = 50;
+const BIND_PAUSE: Duration = Duration::from_millis(20);
+
 /// What a thread tells the main thread.
 enum Event {
-    /// The ring's engine is open.
-    RingReady,
+    /// The ring's engine is open, or signals are awaited.
+    Ready,
     /// A thread ended: well, or with a cause.
     Ended(&'static str, Result<(), String>),
 }
@@ -98,7 +103,7 @@ pub fn serve(config: &Config, development_key: Option<&ApiKey>) -> Result<(), Se
     );
     let parts = RingParts { gate, orders, handler, mailbox: ring_mailbox, clock, stopwatch };
     let ring_thread = spawn_ring(ground.socket, ground.decision.kind, parts, &events)?;
-    wait_for_ring(&ended)?;
+    wait_until_ready(&ended)?;
 
     let engine = EngineInfo { engine: ground.decision.kind.name(), reason: ground.decision.reason.name() };
     let telemetry = NodeTelemetry::new(
@@ -135,9 +140,13 @@ pub fn serve(config: &Config, development_key: Option<&ApiKey>) -> Result<(), Se
     };
     let listeners = Listeners { public: ground.http, admin: ground.admin };
     let window = Duration::from_millis(config.drain.window_ms);
-    let ready = Arc::clone(&readiness);
-    let control_thread =
-        spawn("control", &events, move || control_thread::run(control, gateway, &ready, listeners, window))?;
+    let (shown, ready) = (Arc::clone(&readiness), events.clone());
+    let control_thread = spawn("control", &events, move || {
+        control_thread::run(control, gateway, &shown, listeners, window, || {
+            let _ = ready.send(Event::Ready);
+        })
+    })?;
+    wait_until_ready(&ended)?;
     readiness.set(ReadyState::Ready);
     banner.print();
     info!(instance = %instance, udp = %kept.local_addr(), "serving");
@@ -160,7 +169,7 @@ fn prepare(config: &Config) -> Result<Ground, ServeError> {
     let admin = listen("listen.admin", config.listen.admin)?;
     let options =
         SocketOptions { receive_buffer_len: config.dataplane.receive_buffer_len, ..SocketOptions::default() };
-    let socket = bind(config.listen.udp, options)?;
+    let socket = bind_patiently(config.listen.udp, options)?;
     let decision = probe(config.dataplane.engine.into(), EngineOptions::default());
     if !decision.honours_choice() {
         let text = format!("uring: {} ({})", decision.reason.message(), decision.detail);
@@ -173,6 +182,27 @@ fn prepare(config: &Config) -> Result<Ground, ServeError> {
         info!(engine, reason, "datagram engine chosen");
     }
     Ok(Ground { http, admin, socket, decision })
+}
+
+/// Binds, and waits a moment for a port in use: the kernel takes the io_uring of a killed process apart after the
+/// process is gone, and its socket with it, so a server that is started again at once would find its own port taken.
+fn bind_patiently(address: SocketAddr, options: SocketOptions) -> Result<BoundSocket, BindError> {
+    let mut tries = 0;
+    loop {
+        match bind(address, options) {
+            Err(BindError::AddressInUse { .. }) if tries < BIND_TRIES => {
+                tries += 1;
+                std::thread::park_timeout(BIND_PAUSE);
+            }
+            Ok(socket) => {
+                if tries > 0 {
+                    info!(tries, "the UDP port was in use for a moment");
+                }
+                return Ok(socket);
+            }
+            refused => return refused,
+        }
+    }
 }
 
 /// Random for each start, so that nothing of another start is honoured.
@@ -218,7 +248,7 @@ fn spawn_ring(
     spawn("ring-0", events, move || {
         let RingParts { gate, orders, handler, mailbox, clock, stopwatch } = parts;
         let engine = open(kind, socket, &gate, EngineOptions::default()).map_err(|it| chain(&it))?;
-        let _ = ready.send(Event::RingReady);
+        let _ = ready.send(Event::Ready);
         Ring::new(engine, gate, orders, handler, mailbox, clock, stopwatch).run().map_err(|it| it.to_string())
     })
 }
@@ -238,13 +268,14 @@ fn spawn(
     std::thread::Builder::new().name(name.into()).spawn(body).map_err(ServeError::system("start a thread"))
 }
 
-fn wait_for_ring(ended: &Receiver<Event>) -> Result<(), ServeError> {
+/// Waits until the thread started last serves; any that ends instead is the error.
+fn wait_until_ready(ended: &Receiver<Event>) -> Result<(), ServeError> {
     match ended.recv() {
-        Ok(Event::RingReady) => Ok(()),
+        Ok(Event::Ready) => Ok(()),
         Ok(Event::Ended(thread, result)) => {
             Err(ServeError::Thread { thread, cause: result.err().unwrap_or_else(|| "at once".into()) })
         }
-        Err(_) => Err(ServeError::Thread { thread: "ring-0", cause: "without a word".into() }),
+        Err(_) => Err(ServeError::Thread { thread: "main", cause: "nobody is left to wait for".into() }),
     }
 }
 
@@ -252,7 +283,7 @@ fn wait_for_ring(ended: &Receiver<Event>) -> Result<(), ServeError> {
 fn watch(ended: &Receiver<Event>, readiness: &Readiness) -> Result<(), ServeError> {
     loop {
         let (thread, result) = match ended.recv() {
-            Ok(Event::RingReady) => continue,
+            Ok(Event::Ready) => continue,
             Ok(Event::Ended(thread, result)) => (thread, result),
             Err(_) => ("main", Err("nobody is left to wait for".into())),
         };
