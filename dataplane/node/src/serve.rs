@@ -85,7 +85,14 @@ pub fn serve(config: &Config, development_key: Option<&ApiKey>) -> Result<(), Se
     let (lanes, lane_ends) = lanes();
     let ids = MasterKey::from_bytes(master.subkey("store ids", 0));
     let store = MemoryStore::new(config.limits, instance, ids);
-    let actor = StoreActor::new(store, vec![store_mailbox], lane_ends, clock, stopwatch.clone());
+    let actor = StoreActor::new(
+        store,
+        vec![store_mailbox],
+        lane_ends,
+        clock,
+        stopwatch.clone(),
+        Arc::clone(&readiness),
+    );
     let store_thread = spawn("store", &events, move || {
         actor.run();
         Ok(())

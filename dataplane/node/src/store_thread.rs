@@ -4,14 +4,18 @@
 //! round, then a bounded number of HTTP transitions, then the batches of the rings, so a flood on one lane starves
 //! no other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Select, Sender, TryRecvError, bounded};
 use hdrhistogram::Histogram;
+use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_shared::counter::{Counters, Label};
 use rendezvous_shared::limits::{HTTP_BURST_MAX, HTTP_LANE_MAX, OPERATOR_LANE_MAX};
 use rendezvous_shared::outcome::OutcomeKind;
-use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, StoreStats, Transition, TransitionKind};
+use rendezvous_shared::store::{
+    DrainView, EphemeralRendezvousStore, Reply, StoreStats, Transition, TransitionKind,
+};
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::oneshot;
 
@@ -78,6 +82,7 @@ pub struct StoreActor<S> {
     lanes: LaneEnds,
     clock: BootClock,
     stopwatch: Stopwatch,
+    readiness: Arc<Readiness>,
     transitions: Vec<OutcomeCounters>,
     latency: Vec<Histogram<u64>>,
     batch_len: Histogram<u64>,
@@ -85,7 +90,7 @@ pub struct StoreActor<S> {
 }
 
 impl<S: EphemeralRendezvousStore> StoreActor<S> {
-    /// An actor around `store`.
+    /// An actor around `store`; `readiness` turns false in the step that begins a drain.
     #[must_use]
     pub fn new(
         store: S,
@@ -93,6 +98,7 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         lanes: LaneEnds,
         clock: BootClock,
         stopwatch: Stopwatch,
+        readiness: Arc<Readiness>,
     ) -> Self {
         let kinds = TransitionKind::ALL.len();
         Self {
@@ -101,6 +107,7 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
             lanes,
             clock,
             stopwatch,
+            readiness,
             transitions: vec![OutcomeCounters::new(); kinds],
             latency: (0..kinds).map(|_| latency_histogram()).collect(),
             batch_len: latency_histogram(),
@@ -162,6 +169,9 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
                 self.store.apply(now, std::slice::from_ref(&transition), &mut self.replies);
                 let elapsed = self.stopwatch.between(started, self.stopwatch.stamp());
                 if let Some(answer) = self.replies.pop() {
+                    if matches!(answer, Reply::Drain(DrainView::Draining { .. } | DrainView::Drained)) {
+                        self.readiness.set(ReadyState::Draining);
+                    }
                     self.count(transition.kind(), answer.kind(), elapsed);
                     // An asker that gave up meanwhile learns the result when it asks again.
                     let _ = reply.send(answer);
