@@ -121,6 +121,13 @@ impl History {
         for pool in self.store.stats().pools {
             assert!(pool.used <= pool.limit && pool.high_water <= pool.limit, "{pool:?}");
         }
+        for (tenant, usage) in &self.store.tenants {
+            let within =
+                usage.listings <= QUOTAS.listings_per_tenant && usage.attempts <= QUOTAS.attempts_per_tenant;
+            assert!(within, "{tenant:?} over its quotas: {usage:?}");
+        }
+        let most = self.store.owned.values().map(BTreeSet::len).max();
+        assert!(most <= Some(QUOTAS.listings_per_owner as usize), "an owner over its quota");
         assert!(self.store.next_deadline().is_none_or(|at| at > self.now), "something due is still there");
         self.kinds.count(replies[0].kind());
         self.learn(&transition, &replies[0]);
@@ -139,7 +146,7 @@ impl History {
             23 | 24 => {
                 let (listing, _, version) = pick(&self.listings, a)?;
                 let version = if b.is_multiple_of(4) { version.wrapping_sub(1) } else { version };
-                let lease = (b.is_multiple_of(3)).then_some(limits::LEASE_MIN);
+                let lease = b.is_multiple_of(3).then_some(limits::LEASE_MIN);
                 Transition::RenewLease(RenewLease { caller, listing, version, lease })
             }
             25 => {
@@ -227,6 +234,7 @@ impl History {
             }
             (Transition::RenewLease(it), Reply::Renewed(lease)) => {
                 self.listings.iter_mut().filter(|entry| entry.0 == it.listing).for_each(|entry| {
+                    assert_eq!(entry.2, it.version, "renewed from a version that is not current");
                     (entry.1, entry.2) = (lease.presence_key, lease.version);
                 });
             }
@@ -298,7 +306,7 @@ fn pick<T: Copy>(from: &[T], choice: u8) -> Option<T> {
 }
 
 fn caller(who: u8) -> Caller {
-    let tenant = TenantId(u32::from(who % 16 == 15));
+    let tenant = TenantId(u32::from(who % 4 == 3));
     Caller { tenant, principal: PrincipalId(u32::from(who / 16 % 2)), operator: who > 240 }
 }
 
@@ -318,7 +326,7 @@ fn registration(caller: Caller, a: u8, b: u8) -> RegisterListing {
         visibility: if a.is_multiple_of(4) { Visibility::Unlisted } else { Visibility::Public },
         player_capacity: 2,
         attributes: Vec::new(),
-        slot: (a.is_multiple_of(3)).then(|| "slot".to_owned()),
+        slot: a.is_multiple_of(3).then(|| "slot".to_owned()),
     };
     RegisterListing {
         caller,
