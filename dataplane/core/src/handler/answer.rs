@@ -150,6 +150,7 @@ impl Answer {
         cookie: Cookie,
         notice: &Notice,
     ) -> Self {
+        let from = from.filter(|local| same_family(*local, to));
         let layout = wire::Notice {
             header: Header::new(Kind::Notice, wire::sealed_len::<wire::Notice>(0)),
             attempt: notice.attempt.to_bytes(),
@@ -169,6 +170,7 @@ impl Answer {
         cookie: Cookie,
         told: &Introduction,
     ) -> Self {
+        let from = from.filter(|local| same_family(*local, to));
         let layout = Introduce {
             header: Header::new(Kind::Introduce, wire::sealed_len::<Introduce>(0)),
             attempt: told.attempt.to_bytes(),
@@ -235,6 +237,11 @@ fn code_of(refusal: Refusal) -> (Code, u8) {
         Refusal::Draining { .. } => (Code::Draining, 0),
         Refusal::ServiceUnavailable => (Code::ServiceUnavailable, 0),
     }
+}
+
+/// An unasked answer leaves from the address that another datagram asked; never from one of the other family.
+const fn same_family(local: IpAddr, to: Endpoint) -> bool {
+    local.to_canonical().is_ipv4() == to.ip().is_ipv4()
 }
 
 fn millis(duration: Duration) -> U32 {

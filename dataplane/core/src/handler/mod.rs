@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use rendezvous_shared::credential::{KeyId, MasterKey, Secret};
 use rendezvous_shared::endpoint::{AddressPolicy, Endpoint};
 use rendezvous_shared::id::{AttemptId, InstanceId, Role, SessionId};
-use rendezvous_shared::outcome::{DatagramOutcome, Refusal};
+use rendezvous_shared::outcome::{ConflictReason, DatagramOutcome, Refusal};
 use rendezvous_shared::store::{
     Bind, BindAnswer, Candidates, DatagramProof, EndPresence, Introduction, Notice, RefreshPresence, Reply,
     Report, Reporter, Transition,
@@ -268,6 +268,7 @@ impl Handler {
 
     /// What the store's reply to a submitted datagram becomes.
     pub fn on_reply(&mut self, now: Instant, pending: &Pending, reply: &Reply) -> Settled {
+        self.cancel_repeats(pending, reply);
         match (pending.request, reply) {
             (_, Reply::Refused(refusal)) => self.refused(now, pending, *refusal),
             (RequestKind::Presence | RequestKind::Bye, Reply::Presence(grant)) => {
@@ -280,16 +281,31 @@ impl Handler {
                 Settled { outcome, answer: Some(Answer::presence(pending, cookie, grant)), unasked }
             }
             (RequestKind::Bind(attempt), Reply::Bind(answer)) => self.bound(now, pending, attempt, answer),
-            (RequestKind::Report(attempt), Reply::Reported) => {
-                if let Some(role) = pending.key_id.role() {
-                    self.repeats.cancel(attempt, role);
-                }
+            (RequestKind::Report(_), Reply::Reported) => {
                 let cookie = self.cookies.issue(now, &pending.key_id, pending.source);
                 let answer = Some(Answer::reported(pending, cookie));
                 Settled { outcome: DatagramOutcome::ReportAccepted, answer, unasked: None }
             }
             // A reply of another kind than asked for is the store's defect; the sender learns `unavailable`.
             _ => self.refused(now, pending, Refusal::ServiceUnavailable),
+        }
+    }
+
+    /// Whoever answers, or learns that the attempt is over, needs no repeats. A replayed datagram, or a key that
+    /// is not of this attempt, stops nothing.
+    fn cancel_repeats(&mut self, pending: &Pending, reply: &Reply) {
+        let (RequestKind::Bind(attempt) | RequestKind::Report(attempt)) = pending.request else { return };
+        let heard = match reply {
+            Reply::Bind(_) | Reply::Reported => true,
+            Reply::Refused(refusal) => matches!(
+                refusal,
+                Refusal::Expired
+                    | Refusal::Conflict(ConflictReason::NoCommonFamily | ConflictReason::SameEndpoint)
+            ),
+            _ => false,
+        };
+        if let Some(role) = pending.key_id.role().filter(|_| heard) {
+            self.repeats.cancel(attempt, role);
         }
     }
 

@@ -72,4 +72,10 @@ impl Repeats {
     pub(super) fn next(&self) -> Option<Instant> {
         self.queue.front().map(|&(at, _)| at)
     }
+
+    /// Room in the map and in the queue, to show that neither ever grows.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> (usize, usize) {
+        (self.plans.capacity(), self.queue.capacity())
+    }
 }

@@ -140,7 +140,8 @@ impl MemoryStore {
         let caller = request.caller;
         let Some(key) = self.find_attempt(request.attempt) else {
             return Err(self.gone(request.attempt, |it| {
-                it.tenant == caller.tenant && (it.host == caller.principal || it.joiner == caller.principal)
+                let party = it.host == caller.principal || it.joiner == caller.principal || caller.operator;
+                it.tenant == caller.tenant && party
             }));
         };
         let attempt = &self.attempts[key];
@@ -192,11 +193,12 @@ impl MemoryStore {
             Reporter::Caller(caller) if caller.tenant != result.tenant => None,
             Reporter::Caller(caller) => role_of(caller, result.host, result.joiner),
             Reporter::Datagram(proof) => proof.role().filter(|role| {
-                let handle = match role {
-                    Role::Host => result.view.listing.handle(),
-                    Role::Joiner => result.view.id.handle(),
+                // A host's key is as dead as its listing, or superseded; a joiner's was this attempt's only one.
+                let (handle, live) = match role {
+                    Role::Host => (result.view.listing.handle(), self.authorise_host(proof).is_ok()),
+                    Role::Joiner => (result.view.id.handle(), true),
                 };
-                proof.key_id.handle() == handle && proof.key_id.tenant() == result.tenant
+                live && proof.key_id.handle() == handle && proof.key_id.tenant() == result.tenant
             }),
         };
         let before = match role.ok_or(Refusal::NotFound)? {

@@ -77,8 +77,11 @@ impl MemoryStore {
             if side.endpoint != proof.source || side.candidates != request.candidates {
                 return Err(Refusal::Conflict(ConflictReason::EndpointAlreadyBound));
             }
-            side.proved = side.proved.max(proof.arrived);
-            side.freshness = freshness::accept(side.freshness, proof).or(side.freshness);
+            // The same bytes again get the same answer, but only a fresh datagram proves the address anew.
+            if let Some(fresh) = freshness::accept(side.freshness, proof) {
+                side.freshness = Some(fresh);
+                side.proved = side.proved.max(proof.arrived);
+            }
             return Ok(false);
         }
         let fresh = freshness::accept(None, proof).ok_or(Refusal::StaleSequence)?;
@@ -117,7 +120,7 @@ impl MemoryStore {
         if !fresh || !proved(host) || !proved(joiner) {
             return Ok(waiting);
         }
-        if host.endpoint == joiner.endpoint {
+        if in_both(host, joiner).any(|(host, joiner)| host == joiner) {
             self.finish_attempt(now, key, AttemptReason::SameEndpoint);
             return Err(Refusal::Conflict(ConflictReason::SameEndpoint));
         }
@@ -159,7 +162,7 @@ fn introduction(attempt: &Attempt, role: Role, host: &Side, joiner: &Side) -> Op
         (None, Some(second)) => (second, None),
         (None, None) => return None,
     };
-    let behind_one_address = own.endpoint.ip() == peer.endpoint.ip();
+    let behind_one_address = in_both(own, peer).any(|(own, peer)| own.ip() == peer.ip());
     let lan: [Option<Endpoint>; 2] = if behind_one_address { peer.candidates.lan } else { [None; 2] };
     Some(Introduction {
         attempt: attempt.id,
@@ -167,6 +170,14 @@ fn introduction(attempt: &Attempt, role: Role, host: &Side, joiner: &Side) -> Op
         peer_second: second,
         lan,
         start_in: start_in(own.round_trip, peer.round_trip),
+    })
+}
+
+/// The two proved endpoints in each family that both sides have.
+fn in_both(one: &Side, other: &Side) -> impl Iterator<Item = (Endpoint, Endpoint)> {
+    [Family::V4, Family::V6].into_iter().filter_map(|family| {
+        let one = one.candidates.in_family(one.endpoint, family)?;
+        Some((one, other.candidates.in_family(other.endpoint, family)?))
     })
 }
 

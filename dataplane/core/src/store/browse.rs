@@ -3,7 +3,7 @@
 use core::ops::Bound;
 
 use rendezvous_shared::id::ListingId;
-use rendezvous_shared::limits::PAGE_EXAMINED_MAX;
+use rendezvous_shared::limits::{PAGE_EXAMINED_MAX, PAGE_LEN_MAX};
 use rendezvous_shared::store::{BrowseListings, Filter, ListingDescription, Page, Reply};
 
 use super::MemoryStore;
@@ -19,9 +19,10 @@ impl MemoryStore {
         let mut page = Page { listings: Vec::new(), next_after: None };
         let Some(ids) = ids else { return Reply::Page(page) };
         let from = request.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let limit = request.limit.clamp(1, PAGE_LEN_MAX);
         let mut last = None;
         for (examined, &id) in ids.range((from, Bound::Unbounded)).enumerate() {
-            if page.listings.len() == request.limit || examined == PAGE_EXAMINED_MAX {
+            if page.listings.len() == limit || examined == PAGE_EXAMINED_MAX {
                 page.next_after = last;
                 break;
             }

@@ -56,13 +56,13 @@ impl DueIndex {
         self.0.first().map(|&(at, _)| at)
     }
 
-    /// Takes the first entry if it is due.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<Due> {
+    /// Takes the first entry if it is due, with the time it was filed under.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<(Instant, Due)> {
         let &(at, _) = self.0.first()?;
         if at > now {
             return None;
         }
-        self.0.pop_first().map(|(_, due)| due)
+        self.0.pop_first()
     }
 
     pub(super) fn clear(&mut self) {

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rendezvous_shared::store::Visibility;
+use rendezvous_shared::time::Instant;
 
 use super::due::Due;
+use super::idempotency::RecordKey;
 use super::{MemoryStore, TenantUse};
 
 impl MemoryStore {
@@ -17,6 +19,7 @@ impl MemoryStore {
         self.check_listings();
         self.check_attempts();
         self.check_due();
+        self.check_records();
     }
 
     fn check_pools(&self) {
@@ -82,6 +85,23 @@ impl MemoryStore {
         }
         for (key, filed, deadline) in self.attempt_records.filings() {
             assert!(self.due.contains(filed, Due::AttemptRecord(key)) && filed <= deadline, "attempt record");
+        }
+    }
+
+    /// A record outlives what it stands for, or a retry could be executed twice.
+    fn check_records(&self) {
+        let deadlines = |filings: &mut dyn Iterator<Item = (RecordKey, Instant, Instant)>| {
+            filings.map(|(key, _, deadline)| (key, deadline)).collect::<BTreeMap<_, _>>()
+        };
+        let of_listings = deadlines(&mut self.listing_records.filings());
+        for listing in self.listings.values() {
+            let outlived = of_listings.get(&listing.record).is_some_and(|&it| it > listing.lease_deadline);
+            assert!(outlived, "a listing outlives its record");
+        }
+        let of_attempts = deadlines(&mut self.attempt_records.filings());
+        for attempt in self.attempts.values() {
+            let outlived = of_attempts.get(&attempt.record).is_some_and(|&it| it > attempt.deadline);
+            assert!(outlived, "an attempt outlives its record");
         }
     }
 }

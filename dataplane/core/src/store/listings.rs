@@ -127,8 +127,8 @@ impl MemoryStore {
     }
 
     pub(super) fn renew(&mut self, now: Instant, request: &RenewLease) -> Result<Reply, Refusal> {
-        let key = self.owned_listing(request.caller, request.listing)?;
         self.refuse_while_draining(now)?;
+        let key = self.owned_listing(request.caller, request.listing)?;
         let listing = &mut self.listings[key];
         if listing.lease_version != request.version {
             return Err(Refusal::StaleVersion { latest: listing.lease_version });

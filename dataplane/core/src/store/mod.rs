@@ -221,13 +221,17 @@ impl EphemeralRendezvousStore for MemoryStore {
     }
 
     fn expire(&mut self, now: Instant) {
-        if let DrainState::Draining { deadline } = self.drain
-            && deadline <= now
-        {
-            self.finish_drain();
+        let drain_ends = match self.drain {
+            DrainState::Draining { deadline } if deadline <= now => Some(deadline),
+            _ => None,
+        };
+        // Each end happens at its own time, in order: what the store then holds does not depend on how often
+        // it was looked at.
+        while let Some((at, due)) = self.due.pop(drain_ends.unwrap_or(now)) {
+            self.expire_one(at, due);
         }
-        while let Some(due) = self.due.pop(now) {
-            self.expire_one(now, due);
+        if drain_ends.is_some() {
+            self.finish_drain();
         }
     }
 

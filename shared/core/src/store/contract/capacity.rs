@@ -1,0 +1,167 @@
+//! Ceilings and quotas: a typed refusal, never eviction, never a partial insert.
+
+use std::sync::Arc;
+
+use super::{Harness, JOINER, LEASE, LIFETIME, OWNER, STRANGER, THIRD, World, is_waiting, refused, v4};
+use crate::limits::{Limits, RECORD_GRACE};
+use crate::outcome::{Pool, QuotaScope, Refusal};
+use crate::store::{Quotas, Reply};
+
+/// At each ceiling: fills it, sees one more refused by name and all that was there intact.
+fn listings_to_the_ceiling<H: Harness>(harness: &mut H, pool: Pool, limits: impl Fn(usize) -> Limits) {
+    for ceiling in 0..=2 {
+        let mut w = World::with_limits(harness, limits(ceiling));
+        let ids: Vec<_> = (0..ceiling).map(|_| w.joinable(OWNER).view.id).collect();
+        let before = w.stats();
+        for caller in [OWNER, THIRD, STRANGER] {
+            let request = w.registration(caller);
+            assert_eq!(refused(&w.submit(&request)), Refusal::CapacityExceeded(pool), "at {ceiling}");
+            assert_eq!(refused(&w.submit(&request)), Refusal::CapacityExceeded(pool), "not remembered");
+        }
+        assert_eq!(w.stats(), before, "a refusal changed something");
+        assert!(ids.into_iter().all(|id| w.get_id(JOINER, id).is_ok()));
+    }
+}
+
+/// "Exhaustion returns CapacityExceeded; it does not evict live state": listings.
+pub fn a_full_pool_of_listings_refuses<H: Harness>(harness: &mut H) {
+    listings_to_the_ceiling(harness, Pool::Listings, |listings| Limits { listings, ..Limits::DEFAULT });
+}
+
+/// The same of their idempotency records, which outlive them.
+pub fn a_full_pool_of_listing_records_refuses<H: Harness>(harness: &mut H) {
+    let limits = |listing_records| Limits { listing_records, ..Limits::DEFAULT };
+    listings_to_the_ceiling(harness, Pool::ListingRecords, limits);
+    let mut w = World::with_limits(harness, limits(1));
+    let id = w.register(OWNER).view.id;
+    assert_eq!(w.delete(OWNER, id), Reply::Deleted);
+    let request = w.registration(OWNER);
+    assert_eq!(refused(&w.submit(&request)), Refusal::CapacityExceeded(Pool::ListingRecords));
+    w.sleep(LEASE + RECORD_GRACE);
+    w.registered(&request);
+}
+
+fn attempts_to_the_ceiling<H: Harness>(harness: &mut H, pool: Pool, limits: impl Fn(usize) -> Limits) {
+    for ceiling in 0..=2 {
+        let mut w = World::with_limits(harness, limits(ceiling));
+        let listing = w.joinable(OWNER).view.id;
+        let attempts: Vec<_> = (0..ceiling).map(|_| w.attempt(listing)).collect();
+        let before = w.stats();
+        for caller in [OWNER, JOINER, THIRD] {
+            let request = w.creation(caller, listing);
+            assert_eq!(refused(&w.create(&request)), Refusal::CapacityExceeded(pool), "at {ceiling}");
+            assert_eq!(refused(&w.create(&request)), Refusal::CapacityExceeded(pool), "not remembered");
+        }
+        assert_eq!(w.stats(), before, "a refusal changed something");
+        for it in attempts {
+            assert!(is_waiting(&w.bind(it.joiner_key, it.id, v4(2, 5000))));
+        }
+    }
+}
+
+/// Attempts.
+pub fn a_full_pool_of_attempts_refuses<H: Harness>(harness: &mut H) {
+    attempts_to_the_ceiling(harness, Pool::Attempts, |attempts| Limits { attempts, ..Limits::DEFAULT });
+}
+
+/// Their idempotency records.
+pub fn a_full_pool_of_attempt_records_refuses<H: Harness>(harness: &mut H) {
+    let limits = |attempt_records| Limits { attempt_records, ..Limits::DEFAULT };
+    attempts_to_the_ceiling(harness, Pool::AttemptRecords, limits);
+}
+
+/// Results of finished attempts: the end of an attempt cannot be refused, so the newest is not kept, and counted.
+pub fn a_full_pool_of_results_keeps_the_old<H: Harness>(harness: &mut H) {
+    for ceiling in 0..=2 {
+        let limits = Limits { attempt_results: ceiling, ..Limits::DEFAULT };
+        let mut w = World::with_limits(harness, limits);
+        let listing = w.joinable(OWNER).view.id;
+        for ordinal in 0..3 {
+            let attempt = w.attempt(listing).id;
+            assert_eq!(w.cancel(JOINER, attempt), Reply::Cancelled);
+            assert_eq!(w.view(JOINER, attempt).is_ok(), ordinal < ceiling);
+        }
+        assert_eq!(w.used(Pool::AttemptResults), ceiling);
+        assert_eq!(w.stats().results_dropped, 3 - ceiling as u64);
+    }
+}
+
+/// "Per-owner listing quotas are evaluated inside the same creation transition."
+pub fn an_owner_has_a_quota<H: Harness>(harness: &mut H) {
+    for quota in 0..=2 {
+        let mut w = World::new(harness);
+        let quotas = Quotas { listings_per_owner: quota, ..super::NO_QUOTA };
+        let register = |w: &mut World<'_, H>, caller| {
+            let mut request = w.registration(caller);
+            request.quotas = quotas;
+            w.submit(&request)
+        };
+        for _ in 0..quota {
+            assert!(matches!(register(&mut w, OWNER), Reply::Registered(_)));
+        }
+        let before = w.stats();
+        assert_eq!(refused(&register(&mut w, OWNER)), Refusal::QuotaExceeded(QuotaScope::Owner));
+        assert_eq!(w.stats(), before);
+        assert_eq!(matches!(register(&mut w, THIRD), Reply::Registered(_)), quota > 0, "another's own quota");
+    }
+}
+
+/// "Per-tenant quotas": of listings and of active attempts; another tenant's flood does not touch yours.
+pub fn a_tenant_has_quotas<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let quotas = Quotas { listings_per_tenant: 2, attempts_per_tenant: 2, ..super::NO_QUOTA };
+    let register = |w: &mut World<'_, H>, caller| {
+        let mut request = w.registration(caller);
+        request.quotas = quotas;
+        w.submit(&request)
+    };
+    let host = w.joinable(OWNER);
+    assert!(matches!(register(&mut w, THIRD), Reply::Registered(_)));
+    assert_eq!(refused(&register(&mut w, JOINER)), Refusal::QuotaExceeded(QuotaScope::Tenant));
+    assert!(matches!(register(&mut w, STRANGER), Reply::Registered(_)));
+    let create = |w: &mut World<'_, H>| {
+        let mut request = w.creation(JOINER, host.view.id);
+        request.quotas = quotas;
+        w.create(&request)
+    };
+    let first = create(&mut w);
+    create(&mut w);
+    assert_eq!(refused(&create(&mut w)), Refusal::QuotaExceeded(QuotaScope::Tenant));
+    let Reply::AttemptCreated(first) = first else { panic!("not created") };
+    assert_eq!(w.cancel(JOINER, first.id), Reply::Cancelled);
+    assert!(matches!(create(&mut w), Reply::AttemptCreated(_)), "what ended is given back");
+}
+
+/// "Everything due is logically absent (visibility, quota and capacity)."
+pub fn what_is_due_frees_its_place<H: Harness>(harness: &mut H) {
+    let limits = Limits { listings: 1, attempts: 1, ..Limits::DEFAULT };
+    let mut w = World::with_limits(harness, limits);
+    let host = w.joinable(OWNER);
+    w.attempt(host.view.id);
+    w.sleep(LIFETIME);
+    w.attempt(host.view.id);
+    w.sleep(LEASE - LIFETIME);
+    let quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 1 };
+    let mut request = w.registration(OWNER);
+    request.quotas = quotas;
+    let host = w.registered(&request);
+    w.present(host.lease.presence_key, v4(1, 4000));
+    let mut creation = w.creation(JOINER, host.view.id);
+    creation.quotas = quotas;
+    w.created(&creation);
+}
+
+/// A take-over of a slot needs no second place in any pool or quota but that of records.
+pub fn a_takeover_needs_no_second_place<H: Harness>(harness: &mut H) {
+    let limits = Limits { listings: 1, listing_records: 2, ..Limits::DEFAULT };
+    let mut w = World::with_limits(harness, limits);
+    let mut request = w.registration(OWNER);
+    request.quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 0 };
+    Arc::make_mut(&mut request.description).slot = Some("server-1".to_owned());
+    w.registered(&request);
+    request.idempotency.key = [0xe1; 16];
+    let live = w.registered(&request).view.id;
+    request.idempotency.key = [0xe2; 16];
+    assert_eq!(refused(&w.submit(&request)), Refusal::CapacityExceeded(Pool::ListingRecords));
+    assert!(w.get_id(OWNER, live).is_ok(), "a refused take-over removed the old listing");
+}
