@@ -323,7 +323,12 @@ impl Course {
         self.finish_report(true);
     }
 
-    pub(crate) fn send(&mut self, now: Instant, payload: &[u8], out: &mut Outbox) -> Result<u32, SendRefusal> {
+    pub(crate) fn send(
+        &mut self,
+        now: Instant,
+        payload: &[u8],
+        out: &mut Outbox,
+    ) -> Result<u32, SendRefusal> {
         let Stage::Linked { link, .. } = &mut self.stage else { return Err(SendRefusal::NotConnected) };
         let ordinal = link.send(payload)?;
         self.drain_link(now, out);

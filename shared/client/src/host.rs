@@ -172,14 +172,8 @@ impl Host {
         }
         let secret = self.dialog.key.secret.attempt_right(attempt);
         let deadline = now.after(remaining.min(limits::ATTEMPT_MAX));
-        let start = Start {
-            attempt,
-            role: Role::Host,
-            secret,
-            deadline,
-            lan: self.lan,
-            keep_alive: self.keep_alive,
-        };
+        let start =
+            Start { attempt, role: Role::Host, secret, deadline, lan: self.lan, keep_alive: self.keep_alive };
         self.courses.insert(attempt, Course::new(start, now));
     }
 

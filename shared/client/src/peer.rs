@@ -186,7 +186,8 @@ impl Link {
     /// Takes a datagram that names this attempt; what the peer did not make changes nothing but the reason
     /// given at the end.
     pub fn handle(&mut self, now: Instant, from: Endpoint, datagram: &PeerDatagram<'_>) {
-        if self.state == State::Over || datagram.attempt != self.attempt || datagram.role != self.role.peer() {
+        if self.state == State::Over || datagram.attempt != self.attempt || datagram.role != self.role.peer()
+        {
             return;
         }
         if !datagram.verify(&self.key) {

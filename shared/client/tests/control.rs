@@ -57,10 +57,8 @@ async fn a_create_is_retried_with_its_key_and_authenticates() {
 
 #[tokio::test]
 async fn a_problem_is_typed_and_not_retried() {
-    let server = Http::serve(|_| {
-        (409, None, problem(409, r#","reason":"stale_version","latest_version":7"#))
-    })
-    .await;
+    let server =
+        Http::serve(|_| (409, None, problem(409, r#","reason":"stale_version","latest_version":7"#))).await;
     let request = RenewRequest { version: Some(3), lease_ms: None };
     let error = server.client().renew(listing(), &request).await.unwrap_err();
     assert_eq!((error.latest_version(), error.code()), (Some(7), Some("conflict")));

@@ -129,8 +129,9 @@ fn a_restarted_server_is_noticed_within_a_refresh_and_new_credentials_are_used()
         assert!(world.run_until(ms(2_000), World::present));
         world.server = Some(Server::new(2));
         let start = world.now;
-        let noticed =
-            |world: &World| world.host_events.contains(&HostEvent::InstanceChanged { instance: InstanceId(2) });
+        let noticed = |world: &World| {
+            world.host_events.contains(&HostEvent::InstanceChanged { instance: InstanceId(2) })
+        };
         assert!(world.run_until(ms(10_000), noticed), "seed {seed}");
         assert!(world.now.since(start) < ms(9_500), "{:?}", world.now.since(start));
         world.sent.clear();
@@ -164,7 +165,9 @@ fn a_refusal_ends_the_joiner_at_once() {
     world.server.as_mut().unwrap().refuse_bind = Some((Code::Conflict as u8, 4));
     let refused = Refused { code: Code::Conflict, detail: 4 };
     assert_eq!(refused.to_string(), "conflict/endpoint_already_bound");
-    assert!(world.run_until(ms(2_000), |world| world.joined().any(|it| *it == AttemptEvent::Refused(refused))));
+    assert!(
+        world.run_until(ms(2_000), |world| world.joined().any(|it| *it == AttemptEvent::Refused(refused)))
+    );
     assert!(world.joiner.as_ref().unwrap().is_over());
     world.host = None;
     world.sent.clear();
@@ -287,7 +290,13 @@ fn a_stranger_at_the_peers_address_is_named_as_such() {
     let mut world = both(15);
     world.drop = Some(Box::new(|_, _, bytes| is(Kind::Punch, bytes)));
     world.run(ms(800));
-    let mut punch = world.sent.iter().find(|(_, from, _, b)| *from == addr(HOST) && is(Kind::Punch, b)).unwrap().3.clone();
+    let mut punch = world
+        .sent
+        .iter()
+        .find(|(_, from, _, b)| *from == addr(HOST) && is(Kind::Punch, b))
+        .unwrap()
+        .3
+        .clone();
     *punch.last_mut().unwrap() ^= 1;
     let now = world.now;
     world.joiner.as_mut().unwrap().handle_datagram(now, addr(HOST), &punch);

@@ -59,7 +59,12 @@ pub struct ControlOptions {
 
 impl Default for ControlOptions {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), tries: 4, pause_max: Duration::from_secs(5), concurrency: 16 }
+        Self {
+            timeout: Duration::from_secs(10),
+            tries: 4,
+            pause_max: Duration::from_secs(5),
+            concurrency: 16,
+        }
     }
 }
 
@@ -95,7 +100,8 @@ impl ControlClient {
     /// # Errors
     /// [`ControlError::Unsupported`] for `https`, or what is no such URL or key.
     pub fn new(base: &str, api_key: &str, options: ControlOptions) -> Result<Self, ControlError> {
-        let uri: Uri = base.parse().map_err(|_| ControlError::Unsupported("the server's URL is malformed"))?;
+        let uri: Uri =
+            base.parse().map_err(|_| ControlError::Unsupported("the server's URL is malformed"))?;
         Transport::new(&uri, api_key, options).map(|transport| Self(Arc::new(transport)))
     }
 

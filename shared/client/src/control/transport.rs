@@ -96,7 +96,9 @@ impl Transport {
         match base.scheme_str() {
             Some("http") => {}
             Some("https") => {
-                return Err(ControlError::Unsupported("https; this client speaks plain http, use a local proxy"));
+                return Err(ControlError::Unsupported(
+                    "https; this client speaks plain http, use a local proxy",
+                ));
             }
             _ => return Err(ControlError::Unsupported("a URL that does not begin with http://")),
         }
@@ -157,7 +159,8 @@ impl Transport {
     }
 
     async fn once(&self, call: &Call) -> Result<Bytes, ControlError> {
-        let _slot = self.slots.acquire().await.map_err(|error| ControlError::Unreachable(error.to_string()))?;
+        let _slot =
+            self.slots.acquire().await.map_err(|error| ControlError::Unreachable(error.to_string()))?;
         let request = self.request(call)?;
         let exchange = async {
             let response = self.client.request(request).await.map_err(|error| unreachable(&error))?;

@@ -7,13 +7,17 @@ use std::net::SocketAddr;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
-use rendezvous_shared::api::{PendingResponse, RegisterRequest, RegisterResponse, RenewRequest, RenewResponse};
+use rendezvous_shared::api::{
+    PendingResponse, RegisterRequest, RegisterResponse, RenewRequest, RenewResponse,
+};
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::ListingId;
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::{mpsc, watch};
 
-use super::{Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell};
+use super::{
+    Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell, told,
+};
 use crate::control::{ControlClient, ControlError, IdempotencyKey};
 use crate::course::AttemptEvent;
 use crate::credentials::{HostCredentials, RoleKey};
@@ -107,7 +111,7 @@ pub async fn run(
     let key = IdempotencyKey::random()?;
     let (response, server) = loop {
         let registered = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            () = told(&mut stop) => return Ok(()),
             registered = register(options.control.clone(), options.request.clone(), key.clone()) => registered,
         };
         match registered {
@@ -169,7 +173,7 @@ impl Running {
                 }
             };
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                () = told(stop) => return Ok(()),
                 stamped = self.session.next() => {
                     let stamped = stamped?;
                     self.on_event(&stamped)?;
@@ -192,12 +196,15 @@ impl Running {
     fn on_event(&mut self, stamped: &Stamped<HostEvent>) -> Result<(), DriverError> {
         match &stamped.event {
             HostEvent::InstanceChanged { .. } => self.register_again(REGISTER_SPREAD)?,
-            HostEvent::PresenceRefused(refused) if refused.is_gone() => self.register_again(REGISTER_SPREAD)?,
+            HostEvent::PresenceRefused(refused) if refused.is_gone() => {
+                self.register_again(REGISTER_SPREAD)?
+            }
             HostEvent::AttemptsPending if self.job.is_none() => {
                 let (control, listing) = (self.options.control.clone(), self.listing);
-                self.job = Some(Box::pin(async move {
-                    Done::Pending(control.pending(listing, Duration::ZERO).await)
-                }));
+                self.job =
+                    Some(Box::pin(
+                        async move { Done::Pending(control.pending(listing, Duration::ZERO).await) },
+                    ));
             }
             HostEvent::Attempt { attempt, event } => match event {
                 AttemptEvent::Connected { .. } => {

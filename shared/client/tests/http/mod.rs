@@ -25,7 +25,6 @@ pub type Answer = (u16, Option<u32>, String);
 pub struct Http {
     pub url: String,
     pub seen: Arc<Mutex<Vec<Seen>>>,
-    pub task: tokio::task::JoinHandle<()>,
 }
 
 impl Http {
@@ -34,7 +33,7 @@ impl Http {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
         let (answer, log) = (Arc::new(answer), seen.clone());
-        let task = tokio::spawn(async move {
+        tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (answer, log) = (answer.clone(), log.clone());
@@ -64,7 +63,7 @@ impl Http {
                 });
             }
         });
-        Self { url, seen, task }
+        Self { url, seen }
     }
 
     pub fn client(&self) -> ControlClient {

@@ -44,6 +44,8 @@ pub struct Server {
     pub introductions: usize,
     pub reports: Vec<u8>,
     pub byes: usize,
+    /// The refresh told in ACK.
+    pub refresh_ms: u32,
 }
 
 impl Server {
@@ -61,6 +63,7 @@ impl Server {
             introductions: 0,
             reports: Vec::new(),
             byes: 0,
+            refresh_ms: 10_000,
         }
     }
 
@@ -79,10 +82,9 @@ impl Server {
 
     pub fn create_attempt(&mut self, now: Instant) -> JoinerCredentials {
         let number = self.attempts.len() as u64 + 1;
-        let attempt = AttemptId::new(0x1234, Handle(number));
+        let attempt = AttemptId::new(0x1234 + self.instance.0, Handle(number));
         let lifetime = Duration::from_secs(20);
-        let id =
-            KeyId::new(Role::Joiner, TenantId(1), self.instance, Handle(number), now.after(lifetime));
+        let id = KeyId::new(Role::Joiner, TenantId(1), self.instance, Handle(number), now.after(lifetime));
         self.attempts.insert(attempt, Attempt { joiner_key: Some(id), ..Attempt::default() });
         JoinerCredentials {
             key: RoleKey { id, secret: self.master.secret(&id) },
@@ -112,7 +114,11 @@ impl Server {
         Cookie { issued_ms: U64::new(issued_ms), mac: secret.mac(Direction::ToServer, &bytes) }
     }
 
-    fn answer<T: IntoBytes + Immutable>(to: SocketAddr, layout: &T, secret: &Secret) -> (SocketAddr, Vec<u8>) {
+    fn answer<T: IntoBytes + Immutable>(
+        to: SocketAddr,
+        layout: &T,
+        secret: &Secret,
+    ) -> (SocketAddr, Vec<u8>) {
         let mut bytes = vec![0; sealed_len::<T>(0)];
         seal(layout, 0, Direction::ToClient, secret, &mut bytes);
         (to, bytes)
@@ -203,7 +209,7 @@ impl Server {
             code,
             lease_remaining_ms: U32::new(60_000),
             presence_remaining_ms: U32::new(30_000),
-            refresh_ms: U32::new(10_000),
+            refresh_ms: U32::new(self.refresh_ms),
             ..Ack::new_zeroed()
         };
         Self::answer(to, &ack, secret)
