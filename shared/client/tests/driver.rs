@@ -1,5 +1,11 @@
 //! The whole course over real sockets on loopback, with the modelled server behind them.
-#![expect(unreachable_pub, reason = "the servers are modules of this test")]
+#![expect(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test; clippy takes only test functions for one"
+)]
 #![expect(dead_code, reason = "the world is used in part")]
 
 mod http;

@@ -1,5 +1,11 @@
 //! Host, joiner and link against a modelled network and server.
-#![expect(unreachable_pub, reason = "the world is a module of this test")]
+#![expect(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test; clippy takes only test functions for one"
+)]
 
 mod world;
 
