@@ -22,6 +22,8 @@ use crate::refusal::Refused;
 
 /// Longest distance between BINDs: an attempt lives 20 s.
 const BIND_BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// BINDs at each distance before it doubles: the first second is when a lost answer hurts.
+const BINDS_PER_STEP: u32 = 4;
 /// The server's hint for the next BIND is held to this at least.
 const BIND_RETRY_MIN: Duration = Duration::from_millis(200);
 /// REPORTs sent for want of an ACK: about 6 s. It is a courtesy; the players are long connected.
@@ -76,6 +78,8 @@ pub enum AttemptEvent {
 struct Binding {
     backoff: Backoff,
     next_at: Instant,
+    /// No BIND goes out before, whatever asks for one.
+    earliest: Instant,
     unanswered: u32,
     sent: Recent,
     bound: bool,
@@ -136,8 +140,9 @@ impl Course {
             lan: if first.is_some() { [first, second] } else { [second, None] },
             keep_alive: start.keep_alive,
             stage: Stage::Binding(Binding {
-                backoff: Backoff::new(BACKOFF_MIN, BIND_BACKOFF_MAX),
+                backoff: Backoff::new(BACKOFF_MIN, BIND_BACKOFF_MAX).with_patience(BINDS_PER_STEP),
                 next_at: now,
+                earliest: now,
                 unanswered: 0,
                 sent: Recent::default(),
                 bound: false,
@@ -225,9 +230,17 @@ impl Course {
         datagram: &PeerDatagram<'_>,
         out: &mut Outbox,
     ) {
-        if let Stage::Linked { link, .. } = &mut self.stage {
-            link.handle(now, from, datagram);
-            self.drain_link(now, out);
+        match &mut self.stage {
+            Stage::Linked { link, .. } => {
+                link.handle(now, from, datagram);
+                self.drain_link(now, out);
+            }
+            // The peer punches already, so our INTRODUCE was lost: asked for again at once. It cannot be verified
+            // without that, so it moves a BIND forward to the usual distance and does nothing else.
+            Stage::Binding(binding) if datagram.role == self.role.peer() => {
+                binding.next_at = binding.next_at.min(binding.earliest);
+            }
+            Stage::Binding(_) | Stage::Ended => {}
         }
     }
 
@@ -355,6 +368,7 @@ impl Course {
         }
         binding.unanswered += 1;
         binding.sent.push(proof.sequence.get(), now);
+        binding.earliest = now.after(BACKOFF_MIN);
         binding.next_at = now.after(binding.backoff.next(&mut dialog.rng));
         let measured = dialog.round_trip().map_or(0, in_ms);
         let rtt_ms = *binding.rtt_ms.get_or_insert(measured);

@@ -150,12 +150,18 @@ impl Outbox {
 pub(crate) struct Backoff {
     base: Duration,
     max: Duration,
+    /// Tries before the distance doubles.
+    patience: u32,
     tries: u32,
 }
 
 impl Backoff {
     pub(crate) const fn new(base: Duration, max: Duration) -> Self {
-        Self { base, max, tries: 0 }
+        Self { base, max, patience: 1, tries: 0 }
+    }
+
+    pub(crate) const fn with_patience(self, patience: u32) -> Self {
+        Self { patience, ..self }
     }
 
     pub(crate) const fn reset(&mut self) {
@@ -164,7 +170,7 @@ impl Backoff {
 
     /// How long to wait after the next try.
     pub(crate) fn next(&mut self, rng: &mut SmallRng) -> Duration {
-        let wait = self.base.saturating_mul(1 << self.tries.min(16)).min(self.max);
+        let wait = self.base.saturating_mul(1 << (self.tries / self.patience).min(16)).min(self.max);
         self.tries = self.tries.saturating_add(1);
         jittered(wait, rng)
     }

@@ -15,7 +15,9 @@ use rendezvous_shared::id::ListingId;
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::{mpsc, watch};
 
-use super::{Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell};
+use super::{
+    Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell, told,
+};
 use crate::control::{ControlClient, ControlError, IdempotencyKey};
 use crate::course::AttemptEvent;
 use crate::credentials::{HostCredentials, RoleKey};
@@ -109,7 +111,7 @@ pub async fn run(
     let key = IdempotencyKey::random()?;
     let (response, server) = loop {
         let registered = tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+            () = told(&mut stop) => return Ok(()),
             registered = register(options.control.clone(), options.request.clone(), key.clone()) => registered,
         };
         match registered {
@@ -171,7 +173,7 @@ impl Running {
                 }
             };
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                () = told(stop) => return Ok(()),
                 stamped = self.session.next() => {
                     let stamped = stamped?;
                     self.on_event(&stamped)?;

@@ -8,7 +8,9 @@ use rendezvous_shared::id::{AttemptId, ListingId};
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::{mpsc, watch};
 
-use super::{Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell};
+use super::{
+    Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell, told,
+};
 use crate::control::{ControlClient, IdempotencyKey};
 use crate::course::AttemptEvent;
 use crate::credentials::JoinerCredentials;
@@ -117,7 +119,7 @@ pub async fn run(
     loop {
         let wake = clock.until(chatter.next_at().min(ends));
         tokio::select! {
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = told(&mut stop) => break,
             stamped = session.next() => {
                 let stamped = stamped?;
                 let over = note(&mut report, &stamped, &mut chatter, options.messages);

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use rendezvous_shared::api::UdpBody;
 use rendezvous_shared::id::AttemptId;
 use rendezvous_shared::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub use clock::SystemClock;
 pub use session::{Session, Stamped};
@@ -81,6 +81,11 @@ pub async fn resolve(udp: &UdpBody) -> Result<SocketAddr, DriverError> {
 /// The system has none to give.
 pub fn random_seed() -> Result<u64, getrandom::Error> {
     getrandom::u64()
+}
+
+/// Waits until told to stop, or until nobody can tell any more. The value's guard is not held: it is not `Send`.
+async fn told(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Hands `event` to whoever listens. A listener that is slow misses events; the dialog does not wait for it.
