@@ -132,7 +132,7 @@ pub const HTTP_LANE_MAX: usize = 64;
 /// Operator transitions that wait for the store: drain, revoke, health, metrics.
 pub const OPERATOR_LANE_MAX: usize = 8;
 /// How long an HTTP request waits for a place in its lane before it is refused: longer than any pause of the store
-/// thread, shorter than anybody's patience. Those who wait are bounded by the connections.
+/// thread, shorter than anybody's patience. Those who wait are bounded by the connections and their streams.
 pub const LANE_WAIT: Duration = Duration::from_millis(250);
 /// HTTP transitions applied before the datagram lane is looked at again, so neither starves the other.
 pub const HTTP_BURST_MAX: usize = 16;

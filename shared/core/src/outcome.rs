@@ -60,7 +60,8 @@ labels! {
     }
 }
 
-/// Why a transition did nothing. Each maps to one HTTP status and one code on the wire.
+/// Why a transition did not do what was asked. Each maps to one HTTP status and one code on the wire. Nothing was
+/// changed, but for `NoCommonFamily` and `SameEndpoint`, which end the attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no such thing, or it is not the caller's to see: one answer for all of these.
@@ -149,7 +150,7 @@ labels! {
         HostSilent = "host_silent",
         /// The host bound and the joiner did not, before the deadline.
         JoinerSilent = "joiner_silent",
-        /// Nobody bound before the deadline.
+        /// Nobody bound before the deadline; or both did, and the gate never opened.
         Expired = "expired",
         /// The listing's presence was no longer fresh when the deadline came.
         HostPresenceStale = "host_presence_stale",
