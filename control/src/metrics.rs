@@ -1,6 +1,6 @@
 //! `/metrics`: one [`Snapshot`] as OpenMetrics text.
 //!
-//! Every label comes from a closed set. Histograms are kept as HdrHistograms (3 significant digits at most)
+//! Every label comes from a closed set. Histograms are kept as HdrHistograms (two significant digits)
 //! and shown in classic buckets with fixed bounds; `_sum` is the sum of the recorded values as the histogram
 //! resolves them, so it is exact to the histogram's precision only.
 
@@ -118,7 +118,7 @@ impl Figures {
         )?;
         out.histograms(
             "datagram_seconds",
-            "From a datagram's receipt to its end",
+            "From receipt to answer, of datagrams that were answered",
             &DURATION_BOUNDS_NS,
             NANOS,
             [(None, &self.snapshot.datagram_ns)],
@@ -166,7 +166,7 @@ impl Figures {
         )?;
         out.gauge(
             "store_queue_depth",
-            "Transitions that wait for the store",
+            "Messages that wait for the store, of all lanes; one of a ring holds up to 64 transitions",
             self.snapshot.store_queue_depth,
         )?;
         out.histograms(

@@ -1,0 +1,74 @@
+//! What can be refused by the system, bound and chosen before any thread runs.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use rendezvous_net::{BindError, BoundSocket, EngineDecision, EngineOptions, SocketOptions, bind, probe};
+use tracing::{info, warn};
+
+use crate::config::Config;
+use crate::exit::ServeError;
+
+/// How often, and how far apart, a UDP port in use is tried again: a second in all.
+const BIND_TRIES: u32 = 50;
+const BIND_PAUSE: Duration = Duration::from_millis(20);
+
+/// Listeners, socket and engine.
+pub(crate) struct Ground {
+    /// Of the public API.
+    pub(crate) http: TcpListener,
+    /// Of the admin API.
+    pub(crate) admin: TcpListener,
+    /// Of datagrams.
+    pub(crate) socket: BoundSocket,
+    /// The engine that will move them, and why.
+    pub(crate) decision: EngineDecision,
+}
+
+/// Binds and chooses all that can be refused.
+pub(crate) fn prepare(config: &Config) -> Result<Ground, ServeError> {
+    let listen = |key, address: SocketAddr| {
+        let refused = |source| ServeError::Tcp { key, address, source };
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        listener.set_nonblocking(true).map_err(refused)?;
+        Ok::<_, ServeError>(listener)
+    };
+    let http = listen("listen.http", config.listen.http)?;
+    let admin = listen("listen.admin", config.listen.admin)?;
+    let options =
+        SocketOptions { receive_buffer_len: config.dataplane.receive_buffer_len, ..SocketOptions::default() };
+    let socket = bind_patiently(config.listen.udp, options)?;
+    let decision = probe(config.dataplane.engine.into(), EngineOptions::default());
+    if !decision.honours_choice() {
+        let text = format!("uring: {} ({})", decision.reason.message(), decision.detail);
+        return Err(ServeError::EngineRefused(text));
+    }
+    let (engine, reason) = (decision.kind.name(), decision.reason.name());
+    if decision.reason.is_fallback() {
+        warn!(engine, reason, detail = decision.detail, "{}", decision.reason.message());
+    } else {
+        info!(engine, reason, "datagram engine chosen");
+    }
+    Ok(Ground { http, admin, socket, decision })
+}
+
+/// Binds, and waits a moment for a port in use: the kernel takes the io_uring of a killed process apart after the
+/// process is gone, and its socket with it, so a server that is started again at once would find its own port taken.
+fn bind_patiently(address: SocketAddr, options: SocketOptions) -> Result<BoundSocket, BindError> {
+    let mut tries = 0;
+    loop {
+        match bind(address, options) {
+            Err(BindError::AddressInUse { .. }) if tries < BIND_TRIES => {
+                tries += 1;
+                std::thread::park_timeout(BIND_PAUSE);
+            }
+            Ok(socket) => {
+                if tries > 0 {
+                    info!(tries, "the UDP port was in use for a moment");
+                }
+                return Ok(socket);
+            }
+            refused => return refused,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Threads that tell the main thread how they ended.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread::JoinHandle;
+
+use crossbeam::channel::{Receiver, Sender};
+use rendezvous_control::boundary::{Readiness, ReadyState};
+use tracing::error;
+
+use crate::exit::ServeError;
+
+/// What a thread tells the main thread.
+pub(crate) enum Event {
+    /// It serves: its engine is open, or signals are awaited.
+    Ready,
+    /// It ended: well, or with a cause.
+    Ended(&'static str, Result<(), String>),
+}
+
+/// Runs `work` on a thread of that name; its end, a panic included, becomes an event.
+pub(crate) fn spawn(
+    name: &'static str,
+    events: &Sender<Event>,
+    work: impl FnOnce() -> Result<(), String> + Send + 'static,
+) -> Result<JoinHandle<()>, ServeError> {
+    let events = events.clone();
+    let body = move || {
+        let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err("it panicked".into()));
+        // The main thread is gone only when the process is.
+        let _ = events.send(Event::Ended(name, result));
+    };
+    std::thread::Builder::new().name(name.into()).spawn(body).map_err(ServeError::system("start a thread"))
+}
+
+/// Waits until the thread started last serves; any that ends instead is the error.
+pub(crate) fn wait_until_ready(ended: &Receiver<Event>) -> Result<(), ServeError> {
+    match ended.recv() {
+        Ok(Event::Ready) => Ok(()),
+        Ok(Event::Ended(thread, result)) => {
+            Err(ServeError::Thread { thread, cause: result.err().unwrap_or_else(|| "at once".into()) })
+        }
+        Err(_) => Err(ServeError::Thread { thread: "main", cause: "nobody is left to wait for".into() }),
+    }
+}
+
+/// Waits for the first thread to end. Only the control thread may end well.
+pub(crate) fn watch(ended: &Receiver<Event>, readiness: &Readiness) -> Result<(), ServeError> {
+    loop {
+        let (thread, result) = match ended.recv() {
+            Ok(Event::Ready) => continue,
+            Ok(Event::Ended(thread, result)) => (thread, result),
+            Err(_) => ("main", Err("nobody is left to wait for".into())),
+        };
+        if thread == "control" && result.is_ok() {
+            return Ok(());
+        }
+        readiness.set(ReadyState::Unavailable);
+        let cause = result.err().unwrap_or_else(|| "nobody told it to".into());
+        error!(thread, cause, "a thread that serves ended; the process stops");
+        return Err(ServeError::Thread { thread, cause });
+    }
+}
