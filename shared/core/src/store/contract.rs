@@ -89,7 +89,6 @@ macro_rules! store_contract_tests {
     };
     (@ $harness:expr; $($module:ident: $($clause:ident),+;)+) => {$(
         mod $module {
-            #[allow(unused_imports, reason = "the harness may need nothing of its surroundings")]
             use super::*;
             $(
                 #[test]
