@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::gateway::Gateway;
-use crate::serve::notify;
+use crate::systemd::notify;
 
 /// What running HTTP requests get to finish, within the drain window.
 pub const GRACE: Duration = Duration::from_secs(2);

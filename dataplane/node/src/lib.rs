@@ -23,5 +23,6 @@ pub mod peers;
 pub mod ring;
 pub mod serve;
 pub mod store_thread;
+mod systemd;
 pub mod telemetry;
 mod threads;

@@ -24,7 +24,7 @@ use rendezvous_net::{BoundSocket, EngineKind, EngineOptions, WakeGate, Waker, op
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
 use rendezvous_shared::limits::UNPROVED_ANSWERS_PER_SECOND;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::banner::Banner;
 use crate::clock::{BootClock, Stopwatch};
@@ -36,6 +36,7 @@ use crate::ground::{Ground, prepare};
 use crate::mailbox::{RingMailbox, StoreMailbox, mailbox};
 use crate::ring::{Ring, RingControl, RingOrders, ring_orders};
 use crate::store_thread::{Lanes, StoreActor, lanes};
+use crate::systemd::notify;
 use crate::telemetry::{NodeTelemetry, SharedTelemetry};
 use crate::threads::{Event, spawn, wait_until_ready, watch};
 
@@ -261,13 +262,6 @@ fn take_down(dataplane: Dataplane, control: JoinHandle<()>) -> Result<(), ServeE
     }
     info!("stopped");
     Ok(())
-}
-
-/// Tells systemd, if it asked to be told.
-pub(crate) fn notify(states: &[sd_notify::NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        warn!(%error, "systemd could not be notified");
-    }
 }
 
 fn chain(error: &dyn std::error::Error) -> String {
