@@ -13,14 +13,15 @@ fn server() -> PathBuf {
 }
 
 fn smoke(more: &[&str]) -> Output {
-    Command::new(TOOL).arg("smoke").args(more).output().unwrap()
+    let output = Command::new(TOOL).arg("smoke").args(more).output();
+    output.unwrap_or_else(|error| panic!("{TOOL}: {error}"))
 }
 
 fn passes_on(engine: &str) {
     let server = server();
-    let server = server.to_str().unwrap();
+    let server = server.to_string_lossy();
     let small = ["--hosts", "50", "--joiners", "100", "--seed", "7", "--timeout-s", "60"];
-    let output = smoke(&[&small[..], &["--engine", engine, "--server-binary", server]].concat());
+    let output = smoke(&[&small[..], &["--engine", engine, "--server-binary", &server]].concat());
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{text}\n{errors}");
