@@ -8,7 +8,7 @@ use rendezvous_shared::time::{Clock, Instant};
 use tokio::net::UdpSocket;
 
 use super::clock::SystemClock;
-use crate::machine::Machine;
+use crate::machine::{Machine, Transmit};
 
 /// Datagrams taken in one turn before events are handed out.
 const BURST_MAX: usize = 32;
@@ -19,6 +19,8 @@ pub struct Session<M> {
     machine: M,
     socket: UdpSocket,
     clock: SystemClock,
+    /// Not taken by the socket yet; the machine's own queue waits behind it.
+    stalled: Option<Transmit>,
 }
 
 /// An event and when the machine had it.
@@ -36,7 +38,7 @@ impl<M: Machine> Session<M> {
     /// # Errors
     /// What the system says to the bind.
     pub async fn bind(machine: M, server: SocketAddr, clock: SystemClock) -> io::Result<Self> {
-        Ok(Self { machine, socket: UdpSocket::bind(any_port(server)).await?, clock })
+        Ok(Self { machine, socket: UdpSocket::bind(any_port(server)).await?, clock, stalled: None })
     }
 
     /// Moves to a new port, in the family of `server`.
@@ -93,17 +95,25 @@ impl<M: Machine> Session<M> {
                     readable?;
                     self.receive();
                 }
+                writable = self.socket.writable(), if self.stalled.is_some() => writable?,
                 () = tokio::time::sleep(wait) => {}
             }
             self.machine.handle_timeout(self.clock.now());
         }
     }
 
-    /// Sends what waits. What the system will not take now counts as lost: the machines resend.
+    /// Sends what waits. What the system refuses counts as lost: the machines resend. What it has no room for now
+    /// goes out with a later call; a new socket says so too, until the runtime has polled it once, and losing the
+    /// first HELLO to that would cost a back-off at every start.
     pub fn flush(&mut self) {
-        while let Some(transmit) = self.machine.poll_transmit() {
-            if let Err(error) = self.socket.try_send_to(transmit.bytes(), transmit.to) {
-                tracing::trace!(%error, to = %transmit.to, "a datagram was not sent");
+        while let Some(transmit) = self.stalled.take().or_else(|| self.machine.poll_transmit()) {
+            match self.socket.try_send_to(transmit.bytes(), transmit.to) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stalled = Some(transmit);
+                    return;
+                }
+                Err(error) => tracing::trace!(%error, to = %transmit.to, "a datagram was not sent"),
             }
         }
     }
