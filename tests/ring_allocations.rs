@@ -9,10 +9,10 @@ use std::time::Duration;
 use rendezvous_control::boundary::Readiness;
 use rendezvous_core::handler::{Handler, HandlerOptions};
 use rendezvous_core::store::MemoryStore;
-use rendezvous_net::{EngineKind, EngineOptions, SocketOptions, bind, open, wake_pair};
+use rendezvous_net::{EngineKind, SocketOptions, bind, open, wake_pair};
 use rendezvous_node::clock::{BootClock, Stopwatch};
 use rendezvous_node::mailbox::mailbox;
-use rendezvous_node::ring::{Ring, RingReport, ring_orders};
+use rendezvous_node::ring::{Ring, RingReport, engine_options, ring_orders};
 use rendezvous_node::store_thread::{Lanes, Order, StoreActor, lanes};
 use rendezvous_shared::credential::{Direction, KeyId, MasterKey, Secret};
 use rendezvous_shared::endpoint::AddressPolicy;
@@ -71,7 +71,7 @@ fn a_million_datagrams(kind: EngineKind) {
     };
     let handler = Handler::new(options, master.clone());
     let ring_thread = std::thread::spawn(move || {
-        let engine = open(kind, socket, &gate, EngineOptions::default()).unwrap();
+        let engine = open(kind, socket, &gate, engine_options()).unwrap();
         let ring = Ring::new(engine, gate, orders, handler, ring_mailbox, clock, stopwatch);
         allocation_counter::measure(|| ring.run().unwrap())
     });
@@ -259,7 +259,7 @@ impl Generator {
 
     fn apply(&self, transition: Transition) -> Reply {
         let (reply, answer) = tokio::sync::oneshot::channel();
-        assert!(self.lanes.http.send(Order::Apply(Box::new(transition), reply)).is_ok());
+        assert!(self.lanes.http.send(Order::Apply(Box::new(transition), reply, None)).is_ok());
         answer.blocking_recv().unwrap()
     }
 

@@ -161,13 +161,16 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file is not TOML, or has a key or a value that is not known. The text names line and column.
-    #[error("{path}: {source}")]
+    /// The file is not TOML, or has a key or a value that is not known. The line itself is not shown: it may hold a
+    /// secret that was put into the wrong place.
+    #[error("{path}: line {line}: {message}")]
     Malformed {
         /// Which file.
         path: PathBuf,
-        /// Where and what.
-        source: Box<toml::de::Error>,
+        /// Where, from 1.
+        line: usize,
+        /// What.
+        message: String,
     },
     /// Limits that cannot hold together.
     #[error(transparent)]
@@ -191,15 +194,18 @@ pub enum ConfigError {
 }
 
 impl Config {
-    /// Reads and checks a file.
+    /// Reads a file; [`Config::check`] is the caller's to call, after overrides.
     ///
     /// # Errors
     /// What is wrong with it, with the place.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.into(), source })?;
-        let config: Self = toml::from_str(&text)
-            .map_err(|source| ConfigError::Malformed { path: path.into(), source: Box::new(source) })?;
+        let config = Self::parse(&text).map_err(|(line, message)| ConfigError::Malformed {
+            path: path.into(),
+            line,
+            message,
+        })?;
         if config.tenants.is_empty() {
             return Err(ConfigError::Rule {
                 key: "tenants",
@@ -208,6 +214,14 @@ impl Config {
             });
         }
         Ok(config)
+    }
+
+    /// Reads TOML; what is wrong with it is given with its line.
+    fn parse(text: &str) -> Result<Self, (usize, String)> {
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().map_or("", |span| &text[..span.start.min(text.len())]);
+            (before.matches('\n').count() + 1, error.message().to_owned())
+        })
     }
 
     /// Checks the relations between values.
@@ -288,7 +302,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Config, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
+        Config::parse(text).map_err(|(line, message)| format!("line {line}: {message}"))
     }
 
     #[test]
@@ -302,6 +316,13 @@ mod tests {
     fn an_unknown_key_is_named_with_its_line() {
         let error = parse("[limits]\nlistings = 5\nlistngs = 6\n").unwrap_err();
         assert!(error.contains("line 3") && error.contains("listngs"), "{error}");
+    }
+
+    #[test]
+    fn a_secret_in_the_wrong_place_is_not_repeated() {
+        let error = parse("[listen]\nsecret = 'rvk_abc_0123456789abcdef'\n").unwrap_err();
+        assert!(error.contains("line 2") && error.contains("secret"), "{error}");
+        assert!(!error.contains("rvk_"), "{error}");
     }
 
     #[test]

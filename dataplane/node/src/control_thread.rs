@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rendezvous_control::boundary::{Lane, Readiness, ReadyState, StoreGateway};
 use rendezvous_control::{Control, Surface};
-use rendezvous_shared::outcome::Refusal;
 use rendezvous_shared::store::{BeginDrain, DrainView, Reply, Transition};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -15,8 +14,8 @@ use tracing::{info, warn};
 use crate::gateway::Gateway;
 use crate::systemd::notify;
 
-/// What running HTTP requests get to finish, within the drain window.
-pub const GRACE: Duration = Duration::from_secs(2);
+/// The most that running HTTP requests get to finish.
+const GRACE_MAX: Duration = Duration::from_secs(2);
 /// How often the drain is looked at.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
@@ -44,11 +43,11 @@ pub fn run(
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;
     runtime.block_on(async {
         let mut signals = Signals::new().map_err(|error| format!("no signal handlers: {error}"))?;
-        ready();
         let (stop, stopped) = watch::channel(false);
         let listener = |it| tokio::net::TcpListener::from_std(it).map_err(|error| error.to_string());
         let public = listener(listeners.public)?;
         let admin = listener(listeners.admin)?;
+        ready();
         let serving = async {
             tokio::join!(
                 control.serve(Surface::Public, public, stopped.clone()),
@@ -72,19 +71,30 @@ pub fn run(
     })
 }
 
-/// Begins the drain and waits until no attempt is live, or the deadline came.
+/// What running HTTP requests get to finish once the drain is over, so that all ends within the window.
+#[must_use]
+pub fn grace(window: Duration) -> Duration {
+    GRACE_MAX.min(window / 2)
+}
+
+/// Begins the drain and waits until no attempt is live, or the deadline came. A store that does not answer is waited
+/// for no longer than one that does.
 async fn drain(gateway: &Gateway, window: Duration) {
-    // Listeners close within the window too.
-    let window = window.saturating_sub(GRACE).max(window / 2);
+    let window = window.saturating_sub(grace(window));
+    if tokio::time::timeout(window, drained(gateway, window)).await.is_err() {
+        warn!("the drain deadline came");
+    }
+}
+
+async fn drained(gateway: &Gateway, window: Duration) {
     let mut next = Transition::BeginDrain(BeginDrain { window });
     loop {
         match gateway.submit(Lane::Operator, next.clone()).await {
             Ok(Reply::Drain(DrainView::Draining { attempts, .. })) if attempts > 0 => {
                 next = Transition::GetDrain
             }
-            Err(Refusal::ServiceUnavailable) => warn!("the store does not answer; trying again"),
-            Ok(Reply::Drain(DrainView::Serving)) => {}
-            _ => return,
+            Err(_) => {}
+            Ok(_) => return,
         }
         tokio::time::sleep(DRAIN_POLL).await;
     }

@@ -1,8 +1,9 @@
 //! `rendezvous doctor`: what this kernel, container and limits allow, and which engine will run and why.
 
-use rendezvous_net::{EngineChoice, EngineDecision, EngineOptions, doctor_facts, probe};
+use rendezvous_net::{EngineChoice, EngineDecision, doctor_facts, probe};
 
 use crate::output::line;
+use crate::ring::engine_options;
 
 /// Prints the facts and the decision; returns the decision.
 pub fn run(choice: EngineChoice) -> EngineDecision {
@@ -16,7 +17,7 @@ pub fn run(choice: EngineChoice) -> EngineDecision {
     line(format_args!("RLIMIT_NOFILE             {}", number(facts.files_max)));
     let rmem = facts.rmem_max_len.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
     line(format_args!("net.core.rmem_max         {rmem}"));
-    let decision = probe(choice, EngineOptions::default());
+    let decision = probe(choice, engine_options());
     line(format_args!("engine                    {}", decision.kind));
     line(format_args!("reason                    {}: {}", decision.reason.name(), decision.reason.message()));
     if !decision.detail.is_empty() {

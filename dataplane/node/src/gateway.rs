@@ -13,8 +13,9 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::clock::{BootClock, wall_nanos};
 use crate::store_thread::{Lanes, Order};
 
-/// Hands transitions over and awaits their replies. A lane has as many places as its channel has room; whoever
-/// holds one keeps it until the reply is there, so the channel is never full.
+/// Hands transitions over and awaits their replies. A lane has as many places as its channel has room. A place goes
+/// into the channel with its transition and is free again once the store took that out, whatever became of the asker:
+/// so the channel is never full.
 pub struct Gateway {
     lanes: Lanes,
     http: Arc<Semaphore>,
@@ -47,10 +48,10 @@ async fn submit(
     transition: Transition,
 ) -> Result<Reply, Refusal> {
     let unavailable = Refusal::ServiceUnavailable;
-    let place = tokio::time::timeout(LANE_WAIT, places.acquire()).await;
-    let _place = place.ok().and_then(Result::ok).ok_or(unavailable)?;
+    let place = tokio::time::timeout(LANE_WAIT, places.acquire_owned()).await;
+    let place = place.ok().and_then(Result::ok).ok_or(unavailable)?;
     let (reply, answer) = oneshot::channel();
-    sender.try_send(Order::Apply(Box::new(transition), reply)).map_err(|_| unavailable)?;
+    sender.try_send(Order::Apply(Box::new(transition), reply, Some(place))).map_err(|_| unavailable)?;
     answer.await.map_err(|_| unavailable)
 }
 

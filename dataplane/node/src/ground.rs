@@ -3,11 +3,13 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use rendezvous_net::{BindError, BoundSocket, EngineDecision, EngineOptions, SocketOptions, bind, probe};
+use crossbeam::channel::never;
+use rendezvous_net::{BindError, BoundSocket, EngineDecision, SocketOptions, bind, probe};
 use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::exit::ServeError;
+use crate::ring::engine_options;
 
 /// How often, and how far apart, a UDP port in use is tried again: a second in all.
 const BIND_TRIES: u32 = 50;
@@ -38,7 +40,7 @@ pub(crate) fn prepare(config: &Config) -> Result<Ground, ServeError> {
     let options =
         SocketOptions { receive_buffer_len: config.dataplane.receive_buffer_len, ..SocketOptions::default() };
     let socket = bind_patiently(config.listen.udp, options)?;
-    let decision = probe(config.dataplane.engine.into(), EngineOptions::default());
+    let decision = probe(config.dataplane.engine.into(), engine_options());
     if !decision.honours_choice() {
         let text = format!("uring: {} ({})", decision.reason.message(), decision.detail);
         return Err(ServeError::EngineRefused(text));
@@ -60,7 +62,7 @@ fn bind_patiently(address: SocketAddr, options: SocketOptions) -> Result<BoundSo
         match bind(address, options) {
             Err(BindError::AddressInUse { .. }) if tries < BIND_TRIES => {
                 tries += 1;
-                std::thread::park_timeout(BIND_PAUSE);
+                let _ = never::<()>().recv_timeout(BIND_PAUSE);
             }
             Ok(socket) => {
                 if tries > 0 {

@@ -8,7 +8,7 @@ use rendezvous_control::directory::ApiKey;
 use rendezvous_node::cli::{Cli, Command, KeyCommand, ServeArgs};
 use rendezvous_node::config::{Config, ConfigError, Log, LogFormat};
 use rendezvous_node::exit::{ExitCode, ServeError};
-use rendezvous_node::output::{complain, line};
+use rendezvous_node::output::{Stderr, complain, line};
 use rendezvous_node::{doctor, peers, serve};
 
 fn main() -> ProcessExit {
@@ -29,7 +29,9 @@ fn main() -> ProcessExit {
         Command::Host(args) => with_log(&Log::default(), || peers::run_host(&args)),
         Command::Join(args) => with_log(&Log::default(), || peers::run_join(&args)),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "rendezvous", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "rendezvous", &mut script);
+            line(String::from_utf8_lossy(&script).trim_end());
             ExitCode::Ok
         }
         Command::Man => manual(),
@@ -124,7 +126,7 @@ fn start_log(log: &Log) -> Result<(), ServeError> {
     let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| log.filter.clone());
     let filter =
         tracing_subscriber::EnvFilter::try_new(filter).map_err(|error| ServeError::Log(error.to_string()))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Stderr);
     let started = match log.format {
         LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init(),
         LogFormat::Json => builder.json().try_init(),

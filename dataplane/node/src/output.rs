@@ -1,7 +1,7 @@
 //! What a person reads on standard output. A closed pipe is no reason to die.
 
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
 
 /// Writes a line to standard output.
 pub fn line(text: impl fmt::Display) {
@@ -13,4 +13,19 @@ pub fn line(text: impl fmt::Display) {
 /// Writes a line to standard error.
 pub fn complain(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Where the log goes: standard error, as long as somebody reads it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stderr;
+
+impl Write for Stderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }

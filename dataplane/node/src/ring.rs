@@ -8,8 +8,9 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Sender};
 use hdrhistogram::Histogram;
 use rendezvous_core::handler::{Action, Answer, Handler, Received};
-use rendezvous_net::{Engine, EngineCounters, Outbox, WakeGate};
+use rendezvous_net::{Engine, EngineCounters, EngineOptions, Outbox, WakeGate};
 use rendezvous_shared::counter::Counters;
+use rendezvous_shared::limits::{ANSWER_LEN_MAX, BATCH_LEN_MAX, DATAGRAM_LEN_MAX};
 use rendezvous_shared::outcome::{DATAGRAM_OUTCOMES, DatagramOutcome};
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::oneshot;
@@ -19,6 +20,23 @@ use crate::mailbox::{Batch, RingMailbox};
 
 /// Datagrams taken from the engine before answers go out.
 const RECEIVE_MAX: usize = 256;
+/// Answers one batch can become: to each sender, and to another peer of each.
+const ANSWERS_PER_BATCH: usize = 2 * BATCH_LEN_MAX;
+/// Unasked repeats sent in one turn; the rest goes with the next, which does not wait.
+const REPEATS_MAX: usize = 128;
+/// Places in the engine's outbox: for all that one turn surely produces, and as many batches again as usually come
+/// back together. Batches wait, unopened, for as long as there is no room for their answers.
+const OUTBOX_SLOTS: usize = RECEIVE_MAX + 4 * ANSWERS_PER_BATCH + REPEATS_MAX;
+
+const _: () = assert!(rendezvous_net::REPLY_LEN_MAX >= ANSWER_LEN_MAX, "every answer fits into a slot");
+const _: () =
+    assert!(rendezvous_net::DATAGRAM_LEN_MAX == DATAGRAM_LEN_MAX, "nothing of the protocol is truncated");
+
+/// The engine as a ring thread needs it.
+#[must_use]
+pub fn engine_options() -> EngineOptions {
+    EngineOptions { outbox_slots: OUTBOX_SLOTS, ..EngineOptions::default() }
+}
 
 /// A latency histogram: 1 ns to 60 s, two significant digits; about 25 KiB.
 #[must_use]
@@ -164,13 +182,19 @@ impl Ring {
         let now = self.state.clock.now();
         self.receive(now);
         let outbox = self.engine.outbox();
-        while let Ok(batch) = self.state.mailbox.from_store.try_recv() {
+        self.state.repeat(now, outbox);
+        // What is left waits for the next turn, which sends these and does not block.
+        while outbox.capacity() - outbox.len() >= ANSWERS_PER_BATCH
+            && let Ok(batch) = self.state.mailbox.from_store.try_recv()
+        {
             self.state.settle(now, batch, outbox);
         }
-        self.state.repeat(now, outbox);
-        if let Ok((report, reply)) = self.orders.report_requests.try_recv() {
-            // An asker that went away loses the latencies of this report, and no count.
-            let _ = reply.send(self.report(report));
+        self.state.hand_over();
+        if let Ok((report, reply)) = self.orders.report_requests.try_recv()
+            && let Err(report) = reply.send(self.report(report))
+        {
+            // The asker went away; what it was given belongs into the next report. The bounds are the same, so it fits.
+            let _ = self.state.latency.add(&report.latency);
         }
     }
 
@@ -178,7 +202,7 @@ impl Ring {
         let started = self.state.stopwatch.stamp();
         let mut answered = 0;
         let state = &mut self.state;
-        let received = self.engine.receive(RECEIVE_MAX, &mut |meta, bytes, outbox| {
+        self.engine.receive(RECEIVE_MAX, &mut |meta, bytes, outbox| {
             let datagram =
                 Received { source: meta.source, local: meta.local, truncated: meta.truncated, bytes };
             answered += u64::from(state.on_datagram(now, started, &datagram, outbox));
@@ -186,9 +210,8 @@ impl Ring {
         state.hand_over();
         if answered > 0 {
             let elapsed = state.stopwatch.between(started, state.stopwatch.stamp());
-            record(&mut state.latency, elapsed, answered);
+            state.latency.saturating_record_n(nanos(elapsed), answered);
         }
-        debug_assert!(received <= RECEIVE_MAX);
     }
 
     fn report(&mut self, mut report: Box<RingReport>) -> Box<RingReport> {
@@ -246,8 +269,11 @@ impl RingState {
         self.filling.as_deref_mut()
     }
 
+    /// Hands over what was collected. The last box is kept back until it is full or another one is free again, so
+    /// that the store always has whole batches to work on before a datagram ends as `store_busy`.
     fn hand_over(&mut self) {
-        let Some(batch) = self.filling.take() else { return };
+        let no_other = self.mailbox.free.is_empty();
+        let Some(batch) = self.filling.take_if(|batch| batch.is_full() || !no_other) else { return };
         // There is room for every box there is, so this fails only when the store thread is gone.
         if let Err(refused) = self.mailbox.to_store.try_send(batch) {
             let mut batch = refused.into_inner();
@@ -273,14 +299,16 @@ impl RingState {
         }
         self.in_flight -= batch.pending.len() as u64;
         let elapsed = self.stopwatch.between(batch.received, self.stopwatch.stamp());
-        record(&mut self.latency, elapsed, answered);
+        if answered > 0 {
+            self.latency.saturating_record_n(nanos(elapsed), answered);
+        }
         batch.clear();
         self.mailbox.free.push(batch);
     }
 
     fn repeat(&mut self, now: Instant, outbox: &mut Outbox) {
         let dropped = &mut self.unasked_dropped;
-        self.handler.repeat_due(now, |answer| *dropped += u64::from(!push(outbox, answer)));
+        self.handler.repeat_due(now, REPEATS_MAX, |answer| *dropped += u64::from(!push(outbox, answer)));
     }
 }
 
@@ -289,9 +317,6 @@ fn push(outbox: &mut Outbox, answer: &Answer) -> bool {
     outbox.push(answer.to(), answer.from(), |out| answer.encode(out)).is_ok()
 }
 
-fn record(histogram: &mut Histogram<u64>, elapsed: Duration, count: u64) {
-    let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
-    for _ in 0..count {
-        histogram.saturating_record(nanos);
-    }
+fn nanos(elapsed: Duration) -> u64 {
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -13,14 +13,14 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam::channel::{Sender, bounded};
+use crossbeam::channel::{Sender, bounded, never};
 use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_control::directory::{ApiKey, Directory};
 use rendezvous_control::snapshot::EngineInfo;
 use rendezvous_control::{Control, ControlParts, HttpOptions};
 use rendezvous_core::handler::{Handler, HandlerOptions};
 use rendezvous_core::store::MemoryStore;
-use rendezvous_net::{BoundSocket, EngineKind, EngineOptions, WakeGate, Waker, open, wake_pair};
+use rendezvous_net::{BoundSocket, EngineKind, WakeGate, Waker, open, wake_pair};
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
 use rendezvous_shared::limits::UNPROVED_ANSWERS_PER_SECOND;
@@ -34,7 +34,7 @@ use crate::exit::ServeError;
 use crate::gateway::{Gateway, NodeTimes};
 use crate::ground::{Ground, prepare};
 use crate::mailbox::{RingMailbox, StoreMailbox, mailbox};
-use crate::ring::{Ring, RingControl, RingOrders, ring_orders};
+use crate::ring::{Ring, RingControl, RingOrders, engine_options, ring_orders};
 use crate::store_thread::{Lanes, StoreActor, lanes};
 use crate::systemd::notify;
 use crate::telemetry::{NodeTelemetry, SharedTelemetry};
@@ -107,7 +107,7 @@ pub fn serve(config: &Config, development_key: Option<&ApiKey>) -> Result<(), Se
         Ok(()) => take_down(dataplane, control_thread),
         Err(death) => {
             // The control thread goes on answering for a moment; it is not waited for.
-            std::thread::park_timeout(LAST_WORDS);
+            let _ = never::<()>().recv_timeout(LAST_WORDS);
             Err(death)
         }
     }
@@ -201,7 +201,7 @@ fn start_ring(
     let ready = events.clone();
     spawn("ring-0", events, move || {
         let RingParts { gate, orders, handler, mailbox, clock, stopwatch } = parts;
-        let engine = open(kind, socket, &gate, EngineOptions::default()).map_err(|it| chain(&it))?;
+        let engine = open(kind, socket, &gate, engine_options()).map_err(|it| chain(&it))?;
         let _ = ready.send(Event::Ready);
         Ring::new(engine, gate, orders, handler, mailbox, clock, stopwatch).run().map_err(|it| it.to_string())
     })
@@ -224,6 +224,7 @@ fn control(
         engine,
         dataplane.lanes.clone(),
     );
+    let shutdown_grace = control_thread::grace(Duration::from_millis(config.drain.window_ms));
     Ok(Control::new(ControlParts {
         store: Arc::clone(gateway) as Arc<_>,
         telemetry: Arc::new(SharedTelemetry(telemetry)),
@@ -234,7 +235,7 @@ fn control(
         instance: start.instance,
         udp_endpoints: advertised.to_vec(),
         version: env!("CARGO_PKG_VERSION"),
-        options: HttpOptions { shutdown_grace: control_thread::GRACE, ..HttpOptions::new(&config.limits) },
+        options: HttpOptions { shutdown_grace, ..HttpOptions::new(&config.limits) },
     }))
 }
 

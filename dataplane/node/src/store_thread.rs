@@ -17,13 +17,14 @@ use rendezvous_shared::store::{
     DrainView, EphemeralRendezvousStore, Reply, StoreStats, Transition, TransitionKind,
 };
 use rendezvous_shared::time::{Clock, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::clock::{BootClock, Stopwatch};
 use crate::mailbox::StoreMailbox;
 use crate::ring::latency_histogram;
 
-/// Longest sleep of an idle store: an upper bound on how long a stop waits.
+/// Longest sleep of an idle store. Deadlines are on a clock that goes on while the machine is suspended, the sleep is
+/// not: this bounds how late it notices.
 const IDLE_MAX: Duration = Duration::from_millis(500);
 
 /// Counts of one kind of transition by outcome.
@@ -31,8 +32,8 @@ pub type OutcomeCounters = Counters<OutcomeKind, { <OutcomeKind as Label>::ALL.l
 
 /// Something asked of the store thread by the control plane.
 pub enum Order {
-    /// A transition; skipped when the asker is gone before it starts.
-    Apply(Box<Transition>, oneshot::Sender<Reply>),
+    /// A transition, skipped when the asker is gone before it starts; and its place in the lane, free from then on.
+    Apply(Box<Transition>, oneshot::Sender<Reply>, Option<OwnedSemaphorePermit>),
     /// A report.
     Report(oneshot::Sender<Box<StoreReport>>),
 }
@@ -48,7 +49,7 @@ pub struct StoreReport {
     pub latency: Vec<(TransitionKind, Histogram<u64>)>,
     /// Transitions in a ring's message.
     pub batch_len: Histogram<u64>,
-    /// Transitions that wait, of all lanes.
+    /// Messages that wait, of all lanes.
     pub queue_depth: usize,
 }
 
@@ -163,8 +164,10 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             // The asker gave up before the transition started: it changes nothing.
-            Order::Apply(_, reply) if reply.is_closed() => {}
-            Order::Apply(transition, reply) => {
+            Order::Apply(transition, reply, _) if reply.is_closed() => {
+                self.transitions[transition.kind().index()].count(OutcomeKind::Abandoned);
+            }
+            Order::Apply(transition, reply, _) => {
                 let started = self.stopwatch.stamp();
                 self.store.apply(now, std::slice::from_ref(&transition), &mut self.replies);
                 let elapsed = self.stopwatch.between(started, self.stopwatch.stamp());

@@ -184,6 +184,10 @@ impl Limits {
     pub const LISTINGS_MAX: usize = 1_000_000;
     /// Most attempts that may be configured.
     pub const ATTEMPTS_MAX: usize = 400_000;
+    /// Most records, or results, of one kind: those of a full store, four times over.
+    pub const RECORDS_MAX: usize = 4 * Self::LISTINGS_MAX;
+    /// Most connections: as many as a process may usually have descriptors.
+    pub const CONNECTIONS_MAX: usize = 1 << 20;
 
     /// Checks the relations between limits.
     ///
@@ -206,6 +210,10 @@ impl Limits {
         };
         at_most("listings", self.listings, Self::LISTINGS_MAX)?;
         at_most("attempts", self.attempts, Self::ATTEMPTS_MAX)?;
+        at_most("listing_records", self.listing_records, Self::RECORDS_MAX)?;
+        at_most("attempt_records", self.attempt_records, Self::RECORDS_MAX)?;
+        at_most("attempt_results", self.attempt_results, Self::RECORDS_MAX)?;
+        at_most("connections", self.connections, Self::CONNECTIONS_MAX)?;
         at_least("listing_records", self.listing_records, "listings", self.listings)?;
         at_least("attempt_records", self.attempt_records, "attempts", self.attempts)?;
         at_least("connections", self.connections, "connections_per_address", self.connections_per_address)?;

@@ -113,6 +113,8 @@ labels! {
         ServiceUnavailable = "service_unavailable",
         /// See [`Refusal::StaleSequence`].
         StaleSequence = "stale_sequence",
+        /// The caller gave up before it started: it changed nothing.
+        Abandoned = "abandoned",
     }
 }
 

@@ -372,9 +372,9 @@ impl Handler {
         Settled { outcome, answer: Some(Answer::refusal(pending, cookie, refusal)), unasked: None }
     }
 
-    /// Hands each unasked repeat that is due at `now` to `send`.
-    pub fn repeat_due(&mut self, now: Instant, send: impl FnMut(&Answer)) {
-        self.repeats.due(now, send);
+    /// Hands unasked repeats that are due at `now` to `send`, at most `max`; the others stay due.
+    pub fn repeat_due(&mut self, now: Instant, max: usize, send: impl FnMut(&Answer)) {
+        self.repeats.due(now, max, send);
     }
 
     /// When the next unasked repeat is due.

@@ -50,15 +50,17 @@ impl Repeats {
         self.plans.remove(&(attempt, role));
     }
 
-    pub(super) fn due(&mut self, now: Instant, mut send: impl FnMut(&Answer)) {
+    pub(super) fn due(&mut self, now: Instant, max: usize, mut send: impl FnMut(&Answer)) {
+        let mut sent = 0;
         while let Some(&(at, target)) = self.queue.front() {
-            if at > now {
+            if at > now || sent == max {
                 return;
             }
             self.queue.pop_front();
             let Some(plan) = self.plans.get_mut(&target).filter(|plan| plan.at == at) else { continue };
             plan.answer.mark_repeat();
             send(&plan.answer);
+            sent += 1;
             plan.left -= 1;
             if plan.left == 0 {
                 self.plans.remove(&target);

@@ -167,7 +167,7 @@ impl Server {
 
     fn repeats(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         let mut sent = Vec::new();
-        self.handler.repeat_due(self.now, |answer| sent.push(encoded(answer)));
+        self.handler.repeat_due(self.now, usize::MAX, |answer| sent.push(encoded(answer)));
         sent
     }
 
