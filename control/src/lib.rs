@@ -59,21 +59,18 @@ pub struct ControlParts {
     pub options: HttpOptions,
 }
 
-/// The control plane. Clones share everything, the ceiling on connections too.
+/// The control plane. Clones share everything, the ceilings on connections too.
 #[derive(Clone)]
 pub struct Control {
     app: Arc<routes::App>,
-    gate: Arc<serve::Gate>,
+    gates: serve::Gates,
 }
 
 impl Control {
     /// The control plane made of `parts`. Nothing runs before [`Control::serve`].
     #[must_use]
     pub fn new(parts: ControlParts) -> Self {
-        let gate = Arc::new(serve::Gate::new(
-            parts.options.connections_max,
-            parts.options.connections_per_address_max,
-        ));
-        Self { app: Arc::new(routes::App::new(parts, Arc::clone(&gate))), gate }
+        let gates = serve::Gates::new(&parts.options);
+        Self { app: Arc::new(routes::App::new(parts, gates.clone())), gates }
     }
 }

@@ -116,6 +116,16 @@ impl Figures {
             "Failed sends by errno",
             self.snapshot.send_errors.iter().map(|&(errno, count)| ([("errno", errno)], count)),
         )?;
+        out.counters(
+            "udp_receive_errors",
+            "Failed receives by errno",
+            self.snapshot.receive_errors.iter().map(|&(errno, count)| ([("errno", errno)], count)),
+        )?;
+        out.counter(
+            "udp_unasked_dropped",
+            "NOTICEs and INTRODUCEs nobody asked for just then, that found no room to be sent",
+            self.snapshot.unasked_dropped,
+        )?;
         out.histograms(
             "datagram_seconds",
             "From receipt to answer, of datagrams that were answered",

@@ -47,15 +47,19 @@ pub struct Snapshot {
     pub kernel_drops: u64,
     /// Failed sends by the name of the errno.
     pub send_errors: Vec<(&'static str, u64)>,
+    /// Failed receives by the name of the errno.
+    pub receive_errors: Vec<(&'static str, u64)>,
+    /// NOTICEs and INTRODUCEs nobody asked for just then, that found no room to be sent.
+    pub unasked_dropped: u64,
     /// Which engine moves datagrams and why.
     pub engine: EngineInfo,
     /// Times a multishot receive had to be armed again, by reason.
     pub engine_rearms: Vec<(&'static str, u64)>,
-    /// Nanoseconds from a datagram's receipt to its end.
+    /// Nanoseconds from receipt to answer, of datagrams that were answered.
     pub datagram_ns: Histogram<u64>,
     /// Each kind of transition, at most once.
     pub transitions: Vec<TransitionFigures>,
-    /// Transitions that wait for the store.
+    /// Messages that wait for the store, of all lanes.
     pub store_queue_depth: u64,
     /// Transitions the store applied at once.
     pub store_batch_len: Histogram<u64>,

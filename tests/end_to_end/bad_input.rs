@@ -83,6 +83,8 @@ fn http_requests_are_checked() {
             422,
             "x",
         ),
+        ("POST", "/v1/listings", vec![key], r#"["p", "n", "public", 2]"#, 422, "object"),
+        ("GET", &format!("/v1/listings?protocol=p{}", "&x=1".repeat(40)), vec![], "", 422, "query"),
         ("POST", "/v1/listings", vec![], good, 400, "Idempotency-Key"),
         ("GET", "/v1/listings", vec![], "", 422, "protocol"),
         ("GET", "/v1/listings/lst_x", vec![], "", 404, "not_found"),

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Uri};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use rendezvous_shared::limits::BODY_LEN_MAX;
+use rendezvous_shared::limits::{BODY_LEN_MAX, QUERY_PARAMETERS_MAX};
 use serde::de::DeserializeOwned;
 
 use super::problem::ApiError;
@@ -98,6 +98,10 @@ impl Payload {
         if !self.is_json {
             return Err(ApiError::ContentType);
         }
+        // An array of the fields' values would be read as the fields; the API speaks of objects.
+        if self.bytes.trim_ascii_start().starts_with(b"[") {
+            return Err(ApiError::field("body", "expected an object"));
+        }
         let mut json = serde_json::Deserializer::from_slice(&self.bytes);
         let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
             let path = error.path().to_string();
@@ -133,6 +137,9 @@ fn json_error(path: String, error: &serde_json::Error) -> ApiError {
 pub(crate) fn query(uri: &Uri) -> Result<Vec<(String, String)>, ApiError> {
     let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(uri)
         .map_err(|_| ApiError::field("query", "expected key=value&…"))?;
+    if pairs.len() > QUERY_PARAMETERS_MAX {
+        return Err(ApiError::field("query", format!("at most {QUERY_PARAMETERS_MAX} parameters")));
+    }
     for (index, (key, _)) in pairs.iter().enumerate() {
         if pairs[..index].iter().any(|(earlier, _)| earlier == key) {
             return Err(ApiError::field(key.as_str(), "is given twice"));

@@ -90,21 +90,20 @@ pub(super) async fn pending(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     identity.require(&[Scope::ListingWrite])?;
-    let mut remaining = wait(&uri)?;
+    let deadline = app.times.now().after(wait(&uri)?);
     let ask = || list_pending(&app, ListPending { caller: identity.caller, listing });
     let mut attempts = ask().await?;
     // Above the ceiling on waiting requests, one is answered at once with what there is.
     let permit = app.long_polls.try_acquire().ok();
-    while attempts.is_empty()
-        && !remaining.is_zero()
-        && permit.is_some()
-        && app.readiness.get() == ReadyState::Ready
-    {
-        let step = remaining.min(app.options.poll_interval);
-        tokio::time::sleep(step).await;
-        remaining -= step;
+    loop {
+        let remaining = deadline.since(app.times.now());
+        let served = permit.is_some() && app.readiness.get() == ReadyState::Ready;
+        if !attempts.is_empty() || remaining.is_zero() || !served {
+            break;
+        }
+        tokio::time::sleep(remaining.min(app.options.poll_interval)).await;
         attempts = match ask().await {
-            Err(ApiError::Refused(Refusal::ServiceUnavailable)) if !remaining.is_zero() => continue,
+            Err(ApiError::Refused(Refusal::ServiceUnavailable)) => continue,
             other => other?,
         };
     }
@@ -138,7 +137,7 @@ pub(super) async fn cancel(
     identity: Identity,
     Target(attempt): Target<AttemptId>,
 ) -> Result<Response, ApiError> {
-    identity.require(&PARTY)?;
+    identity.require(&[Scope::AttemptWrite, Scope::ListingWrite, Scope::Operate])?;
     let transition = Transition::CancelAttempt(CancelAttempt { caller: identity.caller, attempt });
     match app.submit(Lane::Http, transition).await? {
         Reply::Cancelled => Ok(StatusCode::NO_CONTENT.into_response()),

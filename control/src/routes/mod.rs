@@ -24,7 +24,7 @@ use crate::directory::Directory;
 use crate::http::canonical::CursorKey;
 use crate::http::observe::{RequestDurations, observe};
 use crate::http::problem::ApiError;
-use crate::serve::{Gate, HttpOptions};
+use crate::serve::{Gates, HttpOptions};
 
 /// What all handlers share.
 pub(crate) struct App {
@@ -40,12 +40,12 @@ pub(crate) struct App {
     pub(crate) version: &'static str,
     pub(crate) options: HttpOptions,
     pub(crate) durations: RequestDurations,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gates: Gates,
     pub(crate) long_polls: Semaphore,
 }
 
 impl App {
-    pub(crate) fn new(parts: ControlParts, gate: Arc<Gate>) -> Self {
+    pub(crate) fn new(parts: ControlParts, gates: Gates) -> Self {
         Self {
             store: parts.store,
             telemetry: parts.telemetry,
@@ -60,7 +60,7 @@ impl App {
             long_polls: Semaphore::new(parts.options.long_polls_max),
             options: parts.options,
             durations: RequestDurations::new(),
-            gate,
+            gates,
         }
     }
 

@@ -167,7 +167,7 @@ pub(super) async fn health_detail(State(app): State<Arc<App>>) -> Result<Respons
         instance: app.instance.to_string(),
         engine: EngineBody { name: snapshot.engine.engine, reason: snapshot.engine.reason },
         store_queue_depth: snapshot.store_queue_depth,
-        connections: app.gate.figures().open,
+        connections: app.gates.figures().open,
         store,
     };
     Ok(json(StatusCode::OK, &body))
@@ -187,7 +187,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Result<Response, Api
     let figures = Figures {
         snapshot: snapshot(&app).await?,
         requests: app.durations.copy(),
-        connections: app.gate.figures(),
+        connections: app.gates.figures(),
     };
     let text = metrics::encode(figures).map_err(|_| ApiError::Internal)?;
     Ok(([(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE))], text).into_response())

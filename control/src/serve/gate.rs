@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::{HttpOptions, Surface};
+
 /// How connections fared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionFigures {
@@ -25,7 +27,43 @@ struct Open {
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// Counts connections of all listeners.
+/// The gates of both surfaces: whatever crowds the public one, operators and health checks still get in.
+#[derive(Clone)]
+pub(crate) struct Gates {
+    public: Arc<Gate>,
+    admin: Arc<Gate>,
+}
+
+impl Gates {
+    pub(crate) fn new(options: &HttpOptions) -> Self {
+        let admin_max = options.admin_connections_max;
+        Self {
+            public: Arc::new(Gate::new(options.connections_max, options.connections_per_address_max)),
+            // A monitoring host comes from one address; the ceiling of all is the only one here.
+            admin: Arc::new(Gate::new(admin_max, admin_max)),
+        }
+    }
+
+    pub(crate) fn of(&self, surface: Surface) -> &Arc<Gate> {
+        match surface {
+            Surface::Public => &self.public,
+            Surface::Admin => &self.admin,
+        }
+    }
+
+    /// Of both together.
+    pub(crate) fn figures(&self) -> ConnectionFigures {
+        let (public, admin) = (self.public.figures(), self.admin.figures());
+        ConnectionFigures {
+            open: public.open + admin.open,
+            refused_total: public.refused_total + admin.refused_total,
+            refused_per_address: public.refused_per_address + admin.refused_per_address,
+            accept_errors: public.accept_errors + admin.accept_errors,
+        }
+    }
+}
+
+/// Counts the connections of one surface.
 pub(crate) struct Gate {
     connections_max: usize,
     connections_per_address_max: usize,
@@ -62,8 +100,9 @@ impl Gate {
         Some(Permit { gate: Arc::clone(gate), address })
     }
 
-    pub(crate) fn count_accept_error(&self) {
-        self.accept_errors.fetch_add(1, Ordering::Relaxed);
+    /// Counts it; returns how many there were before.
+    pub(crate) fn count_accept_error(&self) -> u64 {
+        self.accept_errors.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn figures(&self) -> ConnectionFigures {

@@ -14,13 +14,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use gate::ConnectionFigures;
-pub(crate) use gate::Gate;
+use gate::Gate;
+pub(crate) use gate::Gates;
 
 use crate::{Control, routes};
 
 /// Pause after a failed accept. Out of descriptors, the next accept fails at once: without a pause the thread
 /// would do nothing else.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Failed accepts for one line in the log.
+const ACCEPT_ERRORS_PER_LINE: u64 = 1_000;
 
 /// What a listener serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +53,9 @@ pub struct HttpOptions {
     pub poll_interval: Duration,
     /// Requests that may wait in a long poll; one more is answered at once.
     pub long_polls_max: usize,
-    /// Connections of all listeners.
+    /// Connections of the admin listener.
+    pub admin_connections_max: usize,
+    /// Connections of the public listener.
     pub connections_max: usize,
     /// Connections of one address, or of one IPv6 /64.
     pub connections_per_address_max: usize,
@@ -68,6 +74,7 @@ impl HttpOptions {
             // A host that waits learns of a joiner a quarter of a second late at most; NOTICE is the fast way.
             poll_interval: Duration::from_millis(200),
             long_polls_max: 256,
+            admin_connections_max: limits::ADMIN_CONNECTIONS_MAX,
             connections_max: limits.connections,
             connections_per_address_max: limits.connections_per_address,
         }
@@ -94,10 +101,16 @@ impl Control {
                 routes::admin(Arc::clone(&self.app), open)
             }
         };
-        self.accept_until(&listener, &router, shutdown).await;
+        self.accept_until(listener, self.gates.of(surface), &router, shutdown).await;
     }
 
-    async fn accept_until(&self, listener: &TcpListener, router: &Router, shutdown: watch::Receiver<bool>) {
+    async fn accept_until(
+        &self,
+        listener: TcpListener,
+        gate: &Arc<Gate>,
+        router: &Router,
+        shutdown: watch::Receiver<bool>,
+    ) {
         let mut stop = shutdown.clone();
         let mut connections = JoinSet::new();
         loop {
@@ -107,15 +120,20 @@ impl Control {
                 // What a connection task returns was logged by it; here it is only reaped.
                 Some(_) = connections.join_next() => {}
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => self.admit(stream, peer, router, &shutdown, &mut connections),
+                    // Above a ceiling the stream is dropped, and so closed.
+                    Ok((stream, peer)) => if let Some(permit) = Gate::enter(gate, peer.ip()) {
+                        self.admit(stream, permit, router, &shutdown, &mut connections);
+                    },
                     Err(error) => {
-                        if let Some(pause) = self.refused_accept(&error) {
+                        if let Some(pause) = refused_accept(gate, &error) {
                             tokio::time::sleep(pause).await;
                         }
                     }
                 },
             }
         }
+        // Whoever comes now is refused by the kernel, at once.
+        drop(listener);
         let all = async { while connections.join_next().await.is_some() {} };
         // Each connection keeps the same deadline; this one is for the case that one does not.
         if tokio::time::timeout(self.app.options.shutdown_grace * 2, all).await.is_err() {
@@ -126,13 +144,11 @@ impl Control {
     fn admit(
         &self,
         stream: TcpStream,
-        peer: std::net::SocketAddr,
+        permit: gate::Permit,
         router: &Router,
         shutdown: &watch::Receiver<bool>,
         connections: &mut JoinSet<()>,
     ) {
-        // Above a ceiling the stream is dropped, and so closed.
-        let Some(permit) = Gate::enter(&self.gate, peer.ip()) else { return };
         // Answers are written whole; waiting for more to send would only delay them.
         let _ = stream.set_nodelay(true);
         let (router, options, shutdown) = (router.clone(), self.app.options, shutdown.clone());
@@ -141,15 +157,17 @@ impl Control {
             drop(permit);
         });
     }
+}
 
-    fn refused_accept(&self, error: &io::Error) -> Option<Duration> {
-        let pause = pause_after(error);
-        if pause.is_some() {
-            self.gate.count_accept_error();
-            tracing::warn!(%error, "accept failed");
-        }
-        pause
+/// Counts a failed accept and returns the pause it asks for. One line for each thousand: out of descriptors it fails
+/// ten times a second.
+fn refused_accept(gate: &Gate, error: &io::Error) -> Option<Duration> {
+    let pause = pause_after(error)?;
+    let before = gate.count_accept_error();
+    if before.is_multiple_of(ACCEPT_ERRORS_PER_LINE) {
+        tracing::warn!(%error, before, "accept failed");
     }
+    Some(pause)
 }
 
 /// How long to leave the listener alone after `error`; not at all when it was about one connection only.

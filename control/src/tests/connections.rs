@@ -57,7 +57,7 @@ async fn silence_ends_at_the_deadline_wherever_it_starts() {
     // An idle kept-alive connection too, after its answer.
     let answer = ends_after(&server, b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await;
     assert_eq!(Answered::parse(&answer).status, 200);
-    assert_eq!(server.control.gate.figures().open, 0);
+    assert_eq!(server.control.gates.figures().open, 0);
 }
 
 #[tokio::test]
@@ -135,12 +135,12 @@ async fn connections_above_a_ceiling_are_closed_at_once_and_counted() {
     let held = [server.connect().await, server.connect().await];
     let mut third = server.connect().await;
     assert!(timeout(Duration::from_secs(2), to_end(&mut third)).await.unwrap().is_empty());
-    let figures = server.control.gate.figures();
+    let figures = server.control.gates.figures();
     assert_eq!((figures.open, figures.refused_per_address, figures.refused_total), (2, 1, 0));
     drop(held);
     // A place is free again once the server saw the ends.
     let freed = async {
-        while server.control.gate.figures().open > 0 {
+        while server.control.gates.figures().open > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -63,6 +63,8 @@ async fn the_metrics_hold_every_name_and_add_up() {
     for (name, labels, expected) in [
         ("udp_kernel_drops_total", vec![], 1.0),
         ("udp_send_errors_total", vec![("errno", "ENOBUFS")], 2.0),
+        ("udp_receive_errors_total", vec![("errno", "econnrefused")], 1.0),
+        ("udp_unasked_dropped_total", vec![], 0.0),
         ("engine_info", vec![("engine", "recvmmsg"), ("reason", "configured")], 1.0),
         ("engine_rearms_total", vec![("reason", "no_buffer")], 4.0),
         ("datagram_seconds_count", vec![], 3.0),

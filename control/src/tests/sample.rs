@@ -138,6 +138,8 @@ pub(super) fn snapshot() -> Snapshot {
         datagrams: DatagramFigures { received: 6, outcomes, in_flight: 2 },
         kernel_drops: 1,
         send_errors: vec![("ENOBUFS", 2)],
+        receive_errors: vec![("econnrefused", 1)],
+        unasked_dropped: 0,
         engine: EngineInfo { engine: "recvmmsg", reason: "configured" },
         engine_rearms: vec![("no_buffer", 4)],
         datagram_ns: histogram(&[900, 2_000, 7_000_000]),

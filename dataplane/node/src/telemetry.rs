@@ -98,6 +98,13 @@ impl NodeTelemetry {
             },
             kernel_drops: self.kernel_drops(&ring.engine),
             send_errors: ring.engine.send_errors.iter().map(|(class, count)| (class.name(), count)).collect(),
+            receive_errors: ring
+                .engine
+                .receive_errors
+                .iter()
+                .map(|(class, count)| (class.name(), count))
+                .collect(),
+            unasked_dropped: ring.unasked_dropped,
             engine: self.engine,
             engine_rearms: RearmReason::ALL
                 .iter()

@@ -114,6 +114,10 @@ pub const BODY_LEN_MAX: usize = 64 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// Bytes of a request's head.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// Connections of the admin listener: operators and monitoring, apart from what callers may take.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// Parameters of a query: every filter there is, and the others.
+pub const QUERY_PARAMETERS_MAX: usize = ATTRIBUTES_MAX + 16;
 /// Time for the first bytes, and for the whole head, of a request.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for a request's body.
