@@ -145,8 +145,9 @@ impl UringEngine {
             // Refusals of a long flush would overflow the completion queue.
             self.reap();
         }
-        // SAFETY: what the entry points at stays in place until its operation is over, as the top of this file says:
-        // template, headers, slots and region are owned by this engine, which quiesces the ring before they go.
+        // SAFETY: what the entry points at stays in place until the kernel is done with it, as the top of this file
+        // says. Template, headers and slots are owned by this engine and read while enter consumes the entry, never
+        // later; an entry not consumed dies with the ring. The buffers outlive the last completion, or leak.
         let pushed = unsafe { self.ring.sq.push(&entry) };
         Ok(pushed.is_ok())
     }
