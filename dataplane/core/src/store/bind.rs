@@ -84,7 +84,14 @@ impl MemoryStore {
             }
             return Ok(false);
         }
-        let fresh = freshness::accept(None, proof).ok_or(Refusal::StaleSequence)?;
+        // A host's key has one counter for all it sends, or a BIND delayed on its way from a port that is gone would
+        // win the role. A joiner's key begins with its attempt.
+        let listing = attempt.listing;
+        let fresh = match role {
+            Role::Host => self.accept_sequence(listing, proof)?,
+            Role::Joiner => freshness::accept(None, proof).ok_or(Refusal::StaleSequence)?,
+        };
+        let attempt = &mut self.attempts[key];
         *attempt.side_mut(role) = Some(Side {
             key_id: proof.key_id,
             endpoint: proof.source,
@@ -98,7 +105,7 @@ impl MemoryStore {
             Role::Joiner => &mut attempt.times.joiner_bound,
         };
         *bound = Some(now);
-        let pair = (attempt.listing, key);
+        let pair = (listing, key);
         if attempt.host_side.is_none() {
             self.waiting.insert(pair)
         } else {

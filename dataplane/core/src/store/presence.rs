@@ -11,7 +11,7 @@ use rendezvous_shared::store::{
 use rendezvous_shared::time::Instant;
 
 use super::due::Due;
-use super::freshness;
+use super::freshness::{self, Freshness};
 use super::listings::LOWEST;
 use super::records::{Presence, family_index};
 use super::{AttemptKey, DrainState, ListingKey, MemoryStore, TenantUse, key_at};
@@ -63,10 +63,16 @@ impl MemoryStore {
         if self.presence_key(key, listing) == proof.key_id { Ok(key) } else { Err(Refusal::NotFound) }
     }
 
-    fn accept_sequence(&mut self, key: ListingKey, proof: &DatagramProof) -> Result<(), Refusal> {
+    /// Moves the freshness of the host's key in the proof's family, or refuses what is older.
+    pub(super) fn accept_sequence(
+        &mut self,
+        key: ListingKey,
+        proof: &DatagramProof,
+    ) -> Result<Freshness, Refusal> {
         let known = &mut self.listings[key].freshness[family_index(proof.source.family())];
-        *known = Some(freshness::accept(*known, proof).ok_or(Refusal::StaleSequence)?);
-        Ok(())
+        let fresh = freshness::accept(*known, proof).ok_or(Refusal::StaleSequence)?;
+        *known = Some(fresh);
+        Ok(fresh)
     }
 
     /// Drops the presences that `ended` picks, and what follows from having none left.

@@ -76,7 +76,8 @@ macro_rules! store_contract_tests {
                 needs_fresh_presence, needs_fresh_proofs, a_replayed_bind_proves_nothing_anew,
                 the_same_endpoint_ends_it, the_same_second_endpoint_ends_it, no_common_family_ends_it,
                 a_second_family_is_common_ground, candidates_only_behind_one_address,
-                other_keys_bind_nothing, lives_five_seconds_more;
+                other_keys_bind_nothing, lives_five_seconds_more, a_delayed_bind_binds_nothing,
+                a_voided_session_binds_nothing, a_long_session_binds;
             reports: the_first_of_each_role_counts, both_finish_the_attempt, repeated_ones_are_acknowledged,
                 need_an_introduction, a_dead_key_reports_nothing;
             capacity: a_full_pool_of_listings_refuses, a_full_pool_of_listing_records_refuses,
