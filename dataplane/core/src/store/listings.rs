@@ -53,11 +53,13 @@ impl MemoryStore {
         let caller = request.caller;
         let owned =
             self.owned.get(&(caller.tenant, caller.principal)).map_or(0, |ids| ids.len() as u32) - freed;
-        let in_tenant = self.tenants.get(&caller.tenant).map_or(0, |it| it.listings) - freed;
+        let in_tenant = self.tenant_use(caller.tenant);
         if owned >= request.quotas.listings_per_owner {
             return Err(Refusal::QuotaExceeded(QuotaScope::Owner));
         }
-        if in_tenant >= request.quotas.listings_per_tenant {
+        if in_tenant.listings - freed >= request.quotas.listings_per_tenant
+            || in_tenant.listing_records >= request.quotas.listing_records_per_tenant()
+        {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
         if self.listings.len() - freed as usize >= self.limits.listings {
@@ -103,7 +105,9 @@ impl MemoryStore {
         if let Some(code) = join_code {
             self.join_codes.insert((caller.tenant, code), key);
         }
-        self.tenants.entry(caller.tenant).or_default().listings += 1;
+        let usage = self.tenants.entry(caller.tenant).or_default();
+        usage.listings += 1;
+        usage.listing_records += 1;
         let fingerprint = request.idempotency.fingerprint;
         self.listing_records.insert(
             record,

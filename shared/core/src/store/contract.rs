@@ -83,7 +83,8 @@ macro_rules! store_contract_tests {
             capacity: a_full_pool_of_listings_refuses, a_full_pool_of_listing_records_refuses,
                 a_full_pool_of_attempts_refuses, a_full_pool_of_attempt_records_refuses,
                 a_full_pool_of_results_keeps_the_old, an_owner_has_a_quota, a_tenant_has_quotas,
-                what_is_due_frees_its_place, a_takeover_needs_no_second_place;
+                what_is_due_frees_its_place, a_takeover_needs_no_second_place,
+                a_tenant_has_a_share_of_the_records;
             drain: is_idempotent_and_the_earlier_deadline_wins, rejects_what_is_new,
                 finishes_what_was_begun, clears_everything_at_the_deadline, has_a_longest_window;
         }

@@ -122,8 +122,10 @@ impl History {
             assert!(pool.used <= pool.limit && pool.high_water <= pool.limit, "{pool:?}");
         }
         for (tenant, usage) in &self.store.tenants {
-            let within =
-                usage.listings <= QUOTAS.listings_per_tenant && usage.attempts <= QUOTAS.attempts_per_tenant;
+            let within = usage.listings <= QUOTAS.listings_per_tenant
+                && usage.attempts <= QUOTAS.attempts_per_tenant
+                && usage.listing_records <= QUOTAS.listing_records_per_tenant()
+                && usage.attempt_records <= QUOTAS.attempt_records_per_tenant();
             assert!(within, "{tenant:?} over its quotas: {usage:?}");
         }
         let most = self.store.owned.values().map(BTreeSet::len).max();
