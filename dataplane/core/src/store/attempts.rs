@@ -282,6 +282,7 @@ impl MemoryStore {
         if known { Refusal::Expired } else { Refusal::NotFound }
     }
 
+    /// What the creation was answered: an introduction that prolonged the attempt since does not show.
     fn attempt_grant(&self, key: AttemptKey, replayed: bool) -> AttemptGrant {
         let attempt = &self.attempts[key];
         AttemptGrant {
@@ -289,7 +290,7 @@ impl MemoryStore {
             listing: attempt.listing_id,
             joiner_key: self.joiner_key(key, attempt),
             lifetime: attempt.lifetime,
-            deadline: attempt.deadline,
+            deadline: attempt.times.created.after(attempt.lifetime),
             replayed,
         }
     }

@@ -87,6 +87,7 @@ impl MemoryStore {
             lease_version: 1,
             lease_lifetime: request.lease,
             lease_deadline,
+            first_lease: (request.lease, lease_deadline),
             presence_key_expires: now.after(limits::PRESENCE_KEY_LIFETIME),
             presence: [None; 2],
             freshness: [None; 2],
@@ -253,8 +254,14 @@ impl MemoryStore {
         }
     }
 
+    /// What the registration was answered, whatever became of the listing since. Only the presence key is as it is
+    /// now: one that was superseded opens nothing.
     fn grant(&self, key: ListingKey, caller: Caller, replayed: bool) -> Result<ListingGrant, Refusal> {
-        Ok(ListingGrant { view: self.view(key, caller), lease: self.lease(key), replayed })
+        let (lifetime, deadline) = self.listings[key].first_lease;
+        let lease = LeaseGrant { version: 1, lifetime, deadline, ..self.lease(key) };
+        let view = self.view(key, caller);
+        let view = ListingView { visible: false, lease, presence_deadlines: [None; 2], ..view };
+        Ok(ListingGrant { view, lease, replayed })
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct Listing {
     pub(super) lease_version: u64,
     pub(super) lease_lifetime: Duration,
     pub(super) lease_deadline: Instant,
+    /// Lifetime and deadline of the lease that the registration granted, for when it is asked again.
+    pub(super) first_lease: (Duration, Instant),
     pub(super) presence_key_expires: Instant,
     /// One for each family, see [`family_index`].
     pub(super) presence: [Option<Presence>; 2],

@@ -54,6 +54,7 @@ macro_rules! store_contract_tests {
         $crate::store_contract_tests! { @ $harness;
             listings: registers_and_reads_back, a_lease_ends_at_its_deadline, renewal_is_compare_and_swap,
                 a_deleted_listing_is_absent, a_duplicate_returns_the_live_result,
+                a_duplicate_repeats_the_first_answer,
                 a_key_reused_otherwise_conflicts, a_record_outlives_its_listing,
                 renewal_moves_the_record, keys_are_scoped_to_tenant_and_owner, a_slot_is_taken_over_by_its_owner,
                 a_slot_of_another_owner_is_taken, join_codes_find_unlisted_listings,

@@ -26,12 +26,14 @@ pub struct LeaseGrant {
     pub presence_key: KeyId,
 }
 
-/// A listing just registered, or the live result of the same registration before.
+/// The answer to a registration. While the listing lives, the same registration again has the same answer: not
+/// visible, the first version, lifetime and deadline of its lease, whatever became of it since. Only the presence key
+/// is the current one, which differs once a renewal has replaced it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListingGrant {
-    /// The listing.
+    /// The listing as it was registered.
     pub view: ListingView,
-    /// Its lease and presence key.
+    /// Its first lease, and its presence key.
     pub lease: LeaseGrant,
     /// Whether it had been registered before with the same key.
     pub replayed: bool,
@@ -65,7 +67,8 @@ pub struct Page {
     pub next_after: Option<ListingId>,
 }
 
-/// An attempt just created, or the live result of the same creation before.
+/// The answer to a creation. While the attempt lives, the same creation again has the same answer, whatever became of
+/// it since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptGrant {
     /// The attempt.
@@ -76,7 +79,7 @@ pub struct AttemptGrant {
     pub joiner_key: KeyId,
     /// What was granted.
     pub lifetime: Duration,
-    /// When it ends.
+    /// When it ends; an introduction may give it longer.
     pub deadline: Instant,
     /// Whether it had been created before with the same key.
     pub replayed: bool,
