@@ -81,6 +81,7 @@ impl MemoryStore {
             if let Some(fresh) = freshness::accept(side.freshness, proof) {
                 side.freshness = Some(fresh);
                 side.proved = side.proved.max(proof.arrived);
+                side.local = proof.local;
             }
             return Ok(false);
         }
@@ -98,6 +99,7 @@ impl MemoryStore {
             candidates: request.candidates,
             round_trip: request.round_trip,
             proved: proof.arrived,
+            local: proof.local,
             freshness: Some(fresh),
         });
         let bound = match role {
@@ -138,7 +140,8 @@ impl MemoryStore {
             return Err(Refusal::Conflict(ConflictReason::NoCommonFamily));
         };
         let told = if role == Role::Host { joiner } else { host };
-        let peer = Push { key_id: told.key_id, endpoint: told.endpoint, introduction: other };
+        let Side { key_id, endpoint, local, .. } = *told;
+        let peer = Push { key_id, endpoint, local, introduction: other };
         self.mark_introduced(now, key);
         Ok(BindAnswer::Introduced { own, peer })
     }

@@ -29,6 +29,7 @@ impl MemoryStore {
         let listing = &mut self.listings[key];
         let presence = Presence {
             endpoint: proof.source,
+            local: proof.local,
             proved: proof.arrived,
             deadline: now.after(limits::PRESENCE_LIFETIME),
         };
@@ -112,6 +113,7 @@ impl MemoryStore {
             attempt: attempt.id,
             host_key: self.presence_key(attempt.listing, listing),
             endpoint: presence.endpoint,
+            local: presence.local,
             remaining: attempt.deadline.since(now),
         })
     }

@@ -1,5 +1,6 @@
 //! What the store keeps of a listing and of an attempt.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub(super) struct Listing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Presence {
     pub(super) endpoint: Endpoint,
+    /// The local address that was asked when it was proved.
+    pub(super) local: Option<IpAddr>,
     pub(super) proved: Instant,
     pub(super) deadline: Instant,
 }
@@ -84,6 +87,8 @@ pub(super) struct Side {
     pub(super) round_trip: Duration,
     /// When the last good BIND arrived from there.
     pub(super) proved: Instant,
+    /// The local address that BIND asked.
+    pub(super) local: Option<IpAddr>,
     pub(super) freshness: Option<Freshness>,
 }
 

@@ -78,7 +78,8 @@ macro_rules! store_contract_tests {
                 the_same_endpoint_ends_it, the_same_second_endpoint_ends_it, no_common_family_ends_it,
                 a_second_family_is_common_ground, candidates_only_behind_one_address,
                 other_keys_bind_nothing, lives_five_seconds_more, a_delayed_bind_binds_nothing,
-                a_voided_session_binds_nothing, a_long_session_binds;
+                a_voided_session_binds_nothing, a_long_session_binds,
+                others_are_told_from_the_address_they_asked;
             reports: the_first_of_each_role_counts, both_finish_the_attempt, repeated_ones_are_acknowledged,
                 need_an_introduction, a_dead_key_reports_nothing;
             capacity: a_full_pool_of_listings_refuses, a_full_pool_of_listing_records_refuses,
@@ -295,7 +296,8 @@ impl<'h, H: Harness> World<'h, H> {
     /// A proof with the next sequence of session 1 and a cookie issued just now.
     fn proof(&mut self, key_id: KeyId, source: Endpoint) -> DatagramProof {
         let (sequence, now) = (self.next(), self.now());
-        DatagramProof { key_id, source, arrived: now, cookie_issued: now, session: SessionId(1), sequence }
+        let session = SessionId(1);
+        DatagramProof { key_id, source, local: None, arrived: now, cookie_issued: now, session, sequence }
     }
 
     fn refresh(&mut self, proof: DatagramProof) -> Reply {

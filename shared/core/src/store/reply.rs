@@ -1,5 +1,6 @@
 //! What the store answers. The variants of the datagram path own nothing on the heap.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -173,6 +174,8 @@ pub struct Notice {
     pub host_key: KeyId,
     /// The host's endpoint, proved by its last presence no more than [`limits::PROOF_AGE_MAX`] ago.
     pub endpoint: Endpoint,
+    /// The local address that this presence asked; [`crate::store::DatagramProof::local`].
+    pub local: Option<IpAddr>,
     /// Remaining life of the attempt.
     pub remaining: Duration,
 }
@@ -199,6 +202,8 @@ pub struct Push {
     pub key_id: KeyId,
     /// The endpoint it bound.
     pub endpoint: Endpoint,
+    /// The local address that it last asked from there; [`crate::store::DatagramProof::local`].
+    pub local: Option<IpAddr>,
     /// What it is told.
     pub introduction: Introduction,
 }

@@ -1,5 +1,6 @@
 //! What may be asked of the store. The variants of the datagram path own nothing on the heap.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -29,6 +30,9 @@ pub struct DatagramProof {
     pub key_id: KeyId,
     /// The source of the datagram, proved by its cookie.
     pub source: Endpoint,
+    /// The local address that was asked, on a wildcard socket: what goes to the sender unasked must leave from there,
+    /// or its NAT drops it.
+    pub local: Option<IpAddr>,
     /// When it arrived.
     pub arrived: Instant,
     /// When the cookie it carried was issued.

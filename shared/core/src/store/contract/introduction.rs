@@ -326,3 +326,28 @@ pub fn a_long_session_binds<H: Harness>(harness: &mut H) {
     let joiner = DatagramProof { key_id: attempts[0].joiner_key, source: v4(2, 5000), ..jump };
     assert_eq!(refused(&w.apply(bind_of(joiner, &attempts[0]))), Refusal::StaleSequence);
 }
+
+/// "They leave from the address that the receiver itself last used."
+pub fn others_are_told_from_the_address_they_asked<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let local = |last: u8| Some([10, 0, 0, last].into());
+    let host = w.register(OWNER);
+    let key = host.lease.presence_key;
+    let at = |proof, last| DatagramProof { local: local(last), ..proof };
+    for last in [7, 8] {
+        let proof = w.proof(key, v4(1, 4000));
+        assert!(matches!(w.refresh(at(proof, last)), Reply::Presence(_)));
+    }
+    let attempt = w.attempt(host.view.id);
+    let first = w.proof(attempt.joiner_key, v4(2, 5000));
+    let reply = w.apply(bind_of(at(first, 3), &attempt));
+    let Reply::Bind(BindAnswer::Waiting { notice: Some(notice), .. }) = reply else { panic!("{reply:?}") };
+    assert_eq!((notice.endpoint, notice.local), (v4(1, 4000), local(8)));
+    let again = w.proof(attempt.joiner_key, v4(2, 5000));
+    assert!(is_waiting(&w.apply(bind_of(at(again, 4), &attempt))));
+    assert!(is_waiting(&w.apply(bind_of(at(first, 3), &attempt))), "an old one changes nothing");
+    let proof = w.proof(key, v4(1, 4000));
+    let reply = w.apply(bind_of(at(proof, 7), &attempt));
+    let Reply::Bind(BindAnswer::Introduced { peer, .. }) = reply else { panic!("{reply:?}") };
+    assert_eq!((peer.endpoint, peer.local), (v4(2, 5000), local(4)));
+}
