@@ -338,7 +338,6 @@ impl Handler {
                     let punch = self.master.punch_secret(attempt);
                     let told = &peer.introduction;
                     let answer = Answer::introduce(peer.endpoint, peer.local, &secret, punch, cookie, told);
-                    self.repeats.cancel(attempt, Role::Host);
                     self.repeats.plan(now, attempt, role, &answer);
                     answer
                 });

@@ -25,9 +25,10 @@ impl MemoryStore {
         let attempt = &self.attempts[key];
         let answer = match (attempt.host_side.as_ref(), attempt.joiner_side.as_ref()) {
             (Some(host), Some(joiner)) if attempt.times.introduced.is_some() => {
-                let own = introduction(attempt, role, host, joiner);
+                // There is one, or it would not have been introduced: sides never change.
+                let own = introduction(attempt, role, host, joiner).ok_or(Refusal::ServiceUnavailable)?;
                 self.tallies.introductions_replayed += 1;
-                BindAnswer::Replayed { own: own.ok_or(Refusal::Expired)? }
+                BindAnswer::Replayed { own }
             }
             (Some(_), Some(_)) => self.try_introduce(now, key, role)?,
             _ => {

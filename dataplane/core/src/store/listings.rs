@@ -19,7 +19,7 @@ impl MemoryStore {
         let record = RecordKey::new(request.caller, request.idempotency);
         if let Some(id) = self.listing_records.find(record, request.idempotency.fingerprint)? {
             let key = self.find_listing(id).ok_or(Refusal::Expired)?;
-            return Ok(Reply::Registered(Box::new(self.grant(key, request.caller, true)?)));
+            return Ok(Reply::Registered(Box::new(self.grant(key, request.caller, true))));
         }
         self.refuse_while_draining(now)?;
         let replaced = self.slot_holder(request)?;
@@ -28,7 +28,7 @@ impl MemoryStore {
             self.remove_listing(now, key, AttemptReason::ListingGone);
         }
         let key = self.insert_listing(now, request, record);
-        Ok(Reply::Registered(Box::new(self.grant(key, request.caller, false)?)))
+        Ok(Reply::Registered(Box::new(self.grant(key, request.caller, false))))
     }
 
     /// The listing that a registration under the same slot would replace.
@@ -256,12 +256,12 @@ impl MemoryStore {
 
     /// What the registration was answered, whatever became of the listing since. Only the presence key is as it is
     /// now: one that was superseded opens nothing.
-    fn grant(&self, key: ListingKey, caller: Caller, replayed: bool) -> Result<ListingGrant, Refusal> {
+    fn grant(&self, key: ListingKey, caller: Caller, replayed: bool) -> ListingGrant {
         let (lifetime, deadline) = self.listings[key].first_lease;
         let lease = LeaseGrant { version: 1, lifetime, deadline, ..self.lease(key) };
         let view = self.view(key, caller);
         let view = ListingView { visible: false, lease, presence_deadlines: [None; 2], ..view };
-        Ok(ListingGrant { view, lease, replayed })
+        ListingGrant { view, lease, replayed }
     }
 }
 
