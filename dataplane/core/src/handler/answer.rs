@@ -143,14 +143,7 @@ impl Answer {
         Self::to_sender(pending, body)
     }
 
-    pub(super) fn notice(
-        to: Endpoint,
-        from: Option<IpAddr>,
-        secret: Secret,
-        cookie: Cookie,
-        notice: &Notice,
-    ) -> Self {
-        let from = from.filter(|local| same_family(*local, to));
+    pub(super) fn notice(secret: Secret, cookie: Cookie, notice: &Notice) -> Self {
         let layout = wire::Notice {
             header: Header::new(Kind::Notice, wire::sealed_len::<wire::Notice>(0)),
             attempt: notice.attempt.to_bytes(),
@@ -159,7 +152,7 @@ impl Answer {
             ordinal: 1,
             reserved: [0; 3],
         };
-        Self { to, from, body: Body::Notice(layout, secret) }
+        Self { to: notice.endpoint, from: notice.local, body: Body::Notice(layout, secret) }
     }
 
     pub(super) fn introduce(
@@ -170,7 +163,6 @@ impl Answer {
         cookie: Cookie,
         told: &Introduction,
     ) -> Self {
-        let from = from.filter(|local| same_family(*local, to));
         let layout = Introduce {
             header: Header::new(Kind::Introduce, wire::sealed_len::<Introduce>(0)),
             attempt: told.attempt.to_bytes(),
@@ -237,11 +229,6 @@ fn code_of(refusal: Refusal) -> (Code, u8) {
         Refusal::Draining { .. } => (Code::Draining, 0),
         Refusal::ServiceUnavailable => (Code::ServiceUnavailable, 0),
     }
-}
-
-/// An unasked answer leaves from the address that another datagram asked; never from one of the other family.
-const fn same_family(local: IpAddr, to: Endpoint) -> bool {
-    local.to_canonical().is_ipv4() == to.ip().is_ipv4()
 }
 
 fn millis(duration: Duration) -> U32 {

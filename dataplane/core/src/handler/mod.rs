@@ -160,6 +160,7 @@ impl Handler {
         let proven = DatagramProof {
             key_id: proof.key_id,
             source,
+            local: received.local,
             arrived: now,
             cookie_issued,
             session: proof.session(),
@@ -277,7 +278,7 @@ impl Handler {
                     RequestKind::Bye => DatagramOutcome::ByeAccepted,
                     _ => DatagramOutcome::PresenceAccepted,
                 };
-                let unasked = grant.pending.map(|notice| self.notice(now, pending.local, &notice));
+                let unasked = grant.pending.map(|notice| self.notice(now, &notice));
                 Settled { outcome, answer: Some(Answer::presence(pending, cookie, grant)), unasked }
             }
             (RequestKind::Bind(attempt), Reply::Bind(answer)) => self.bound(now, pending, attempt, answer),
@@ -319,7 +320,7 @@ impl Handler {
             BindAnswer::Waiting { peer_bound, remaining, notice } => {
                 let answer = Some(Answer::bound(pending, attempt, cookie, *peer_bound, *remaining));
                 let unasked = notice.map(|notice| {
-                    let answer = self.notice(now, pending.local, &notice);
+                    let answer = self.notice(now, &notice);
                     self.repeats.plan(now, attempt, Role::Host, &answer);
                     answer
                 });
@@ -336,9 +337,7 @@ impl Handler {
                     let secret = self.right(&peer.key_id, role, Some(attempt));
                     let punch = self.master.punch_secret(attempt);
                     let told = &peer.introduction;
-                    let answer =
-                        Answer::introduce(peer.endpoint, pending.local, &secret, punch, cookie, told);
-                    self.repeats.cancel(attempt, Role::Host);
+                    let answer = Answer::introduce(peer.endpoint, peer.local, &secret, punch, cookie, told);
                     self.repeats.plan(now, attempt, role, &answer);
                     answer
                 });
@@ -347,10 +346,10 @@ impl Handler {
         }
     }
 
-    fn notice(&mut self, now: Instant, local: Option<IpAddr>, notice: &Notice) -> Answer {
+    fn notice(&mut self, now: Instant, notice: &Notice) -> Answer {
         let cookie = self.cookies.issue(now, &notice.host_key, notice.endpoint);
         let secret = self.master.secret(&notice.host_key);
-        Answer::notice(notice.endpoint, local, secret, cookie, notice)
+        Answer::notice(secret, cookie, notice)
     }
 
     /// A refusal is told to a proved sender with a good MAC, in words of the protocol; a replayed datagram gets

@@ -43,9 +43,16 @@ fn master() -> MasterKey {
 struct End {
     outcome: DatagramOutcome,
     sent: Vec<(SocketAddr, Vec<u8>)>,
+    /// The local address that each is to leave from.
+    from: Vec<Option<IpAddr>>,
 }
 
 impl End {
+    fn new<'a>(outcome: DatagramOutcome, answers: impl IntoIterator<Item = &'a super::Answer>) -> Self {
+        let (sent, from) = answers.into_iter().map(|it| (encoded(it), it.from())).unzip();
+        Self { outcome, sent, from }
+    }
+
     fn is_silent(&self) -> bool {
         self.sent.is_empty()
     }
@@ -151,16 +158,12 @@ impl Server {
     fn receive_at(&mut self, local: Option<IpAddr>, source: SocketAddr, bytes: &[u8]) -> End {
         let received = Received { source, local, truncated: false, bytes };
         match self.handler.on_datagram(self.now, &received) {
-            Action::Silence(outcome) => End { outcome, sent: Vec::new() },
-            Action::Answer(answer, outcome) => End { outcome, sent: vec![encoded(&answer)] },
+            Action::Silence(outcome) => End::new(outcome, []),
+            Action::Answer(answer, outcome) => End::new(outcome, [&answer]),
             Action::Submit(transition, pending) => {
                 let reply = self.apply(transition);
                 let settled = self.handler.on_reply(self.now, &pending, &reply);
-                let answers = [settled.answer, settled.unasked];
-                for from in answers.iter().flatten().filter_map(|it| it.from().map(|from| (from, it.to()))) {
-                    assert_eq!(from.0.is_ipv4(), from.1.is_ipv4(), "an answer leaves from its own family");
-                }
-                End { outcome: settled.outcome, sent: answers.iter().flatten().map(encoded).collect() }
+                End::new(settled.outcome, [&settled.answer, &settled.unasked].into_iter().flatten())
             }
         }
     }

@@ -27,8 +27,10 @@ impl MemoryStore {
         }
         self.refuse_while_draining(now)?;
         let listing = self.joinable_listing(request)?;
-        let in_tenant = self.tenants.get(&request.caller.tenant).map_or(0, |it| it.attempts);
-        if in_tenant >= request.quotas.attempts_per_tenant {
+        let in_tenant = self.tenant_use(request.caller.tenant);
+        if in_tenant.attempts >= request.quotas.attempts_per_tenant
+            || in_tenant.attempt_records >= request.quotas.attempt_records_per_tenant()
+        {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
         if self.attempts.len() >= self.limits.attempts {
@@ -91,7 +93,9 @@ impl MemoryStore {
         let id = self.attempts[key].id;
         self.due.file(deadline, Due::Attempt(key));
         self.linked.insert((listing, key));
-        self.tenants.entry(request.caller.tenant).or_default().attempts += 1;
+        let usage = self.tenants.entry(request.caller.tenant).or_default();
+        usage.attempts += 1;
+        usage.attempt_records += 1;
         let fingerprint = request.idempotency.fingerprint;
         self.attempt_records.insert(record, fingerprint, id, deadline, (&mut self.due, Due::AttemptRecord));
         self.tallies.attempts_high_water = self.tallies.attempts_high_water.max(self.attempts.len());
@@ -278,6 +282,7 @@ impl MemoryStore {
         if known { Refusal::Expired } else { Refusal::NotFound }
     }
 
+    /// What the creation was answered: an introduction that prolonged the attempt since does not show.
     fn attempt_grant(&self, key: AttemptKey, replayed: bool) -> AttemptGrant {
         let attempt = &self.attempts[key];
         AttemptGrant {
@@ -285,7 +290,7 @@ impl MemoryStore {
             listing: attempt.listing_id,
             joiner_key: self.joiner_key(key, attempt),
             lifetime: attempt.lifetime,
-            deadline: attempt.deadline,
+            deadline: attempt.times.created.after(attempt.lifetime),
             replayed,
         }
     }

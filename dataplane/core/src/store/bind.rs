@@ -25,9 +25,10 @@ impl MemoryStore {
         let attempt = &self.attempts[key];
         let answer = match (attempt.host_side.as_ref(), attempt.joiner_side.as_ref()) {
             (Some(host), Some(joiner)) if attempt.times.introduced.is_some() => {
-                let own = introduction(attempt, role, host, joiner);
+                // There is one, or it would not have been introduced: sides never change.
+                let own = introduction(attempt, role, host, joiner).ok_or(Refusal::ServiceUnavailable)?;
                 self.tallies.introductions_replayed += 1;
-                BindAnswer::Replayed { own: own.ok_or(Refusal::Expired)? }
+                BindAnswer::Replayed { own }
             }
             (Some(_), Some(_)) => self.try_introduce(now, key, role)?,
             _ => {
@@ -81,16 +82,25 @@ impl MemoryStore {
             if let Some(fresh) = freshness::accept(side.freshness, proof) {
                 side.freshness = Some(fresh);
                 side.proved = side.proved.max(proof.arrived);
+                side.local = proof.local;
             }
             return Ok(false);
         }
-        let fresh = freshness::accept(None, proof).ok_or(Refusal::StaleSequence)?;
+        // A host's key has one counter for all it sends, or a BIND delayed on its way from a port that is gone would
+        // win the role. A joiner's key begins with its attempt.
+        let listing = attempt.listing;
+        let fresh = match role {
+            Role::Host => self.accept_sequence(listing, proof)?,
+            Role::Joiner => freshness::accept(None, proof).ok_or(Refusal::StaleSequence)?,
+        };
+        let attempt = &mut self.attempts[key];
         *attempt.side_mut(role) = Some(Side {
             key_id: proof.key_id,
             endpoint: proof.source,
             candidates: request.candidates,
             round_trip: request.round_trip,
             proved: proof.arrived,
+            local: proof.local,
             freshness: Some(fresh),
         });
         let bound = match role {
@@ -98,7 +108,7 @@ impl MemoryStore {
             Role::Joiner => &mut attempt.times.joiner_bound,
         };
         *bound = Some(now);
-        let pair = (attempt.listing, key);
+        let pair = (listing, key);
         if attempt.host_side.is_none() {
             self.waiting.insert(pair)
         } else {
@@ -131,7 +141,8 @@ impl MemoryStore {
             return Err(Refusal::Conflict(ConflictReason::NoCommonFamily));
         };
         let told = if role == Role::Host { joiner } else { host };
-        let peer = Push { key_id: told.key_id, endpoint: told.endpoint, introduction: other };
+        let Side { key_id, endpoint, local, .. } = *told;
+        let peer = Push { key_id, endpoint, local, introduction: other };
         self.mark_introduced(now, key);
         Ok(BindAnswer::Introduced { own, peer })
     }

@@ -22,6 +22,11 @@ impl RecordKey {
     pub(super) const fn new(caller: Caller, idempotency: IdempotencyKey) -> Self {
         Self { tenant: caller.tenant, owner: caller.principal, key: idempotency.key }
     }
+
+    /// Whose share the record takes.
+    pub(super) const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,21 +86,22 @@ impl<Id: Copy> Records<Id> {
         }
     }
 
-    /// The entry of `key` surfaced: removes the record if its time is over, files it again if not.
+    /// The entry of `key` surfaced: removes the record if its time is over, files it again if not. Returns whether
+    /// it removed one.
     pub(super) fn expire(
         &mut self,
         now: Instant,
         key: RecordKey,
         index: &mut DueIndex,
         kind: fn(RecordKey) -> Due,
-    ) {
-        let Some(record) = self.map.get_mut(&key) else { return };
+    ) -> bool {
+        let Some(record) = self.map.get_mut(&key) else { return false };
         if record.deadline > now {
             record.filed = record.deadline;
             index.file(record.deadline, kind(key));
-        } else {
-            self.map.remove(&key);
+            return false;
         }
+        self.map.remove(&key).is_some()
     }
 
     /// Entries held, ceiling, most ever held.

@@ -32,6 +32,12 @@ impl MemoryStore {
         let mut tenants = BTreeMap::<_, TenantUse>::new();
         self.listings.values().for_each(|it| tenants.entry(it.tenant).or_default().listings += 1);
         self.attempts.values().for_each(|it| tenants.entry(it.tenant).or_default().attempts += 1);
+        for (key, ..) in self.listing_records.filings() {
+            tenants.entry(key.tenant()).or_default().listing_records += 1;
+        }
+        for (key, ..) in self.attempt_records.filings() {
+            tenants.entry(key.tenant()).or_default().attempt_records += 1;
+        }
         let kept: BTreeMap<_, _> = self.tenants.iter().map(|(&tenant, &usage)| (tenant, usage)).collect();
         assert_eq!(kept, tenants, "what tenants use is miscounted");
     }

@@ -19,7 +19,7 @@ impl MemoryStore {
         let record = RecordKey::new(request.caller, request.idempotency);
         if let Some(id) = self.listing_records.find(record, request.idempotency.fingerprint)? {
             let key = self.find_listing(id).ok_or(Refusal::Expired)?;
-            return Ok(Reply::Registered(Box::new(self.grant(key, request.caller, true)?)));
+            return Ok(Reply::Registered(Box::new(self.grant(key, request.caller, true))));
         }
         self.refuse_while_draining(now)?;
         let replaced = self.slot_holder(request)?;
@@ -28,7 +28,7 @@ impl MemoryStore {
             self.remove_listing(now, key, AttemptReason::ListingGone);
         }
         let key = self.insert_listing(now, request, record);
-        Ok(Reply::Registered(Box::new(self.grant(key, request.caller, false)?)))
+        Ok(Reply::Registered(Box::new(self.grant(key, request.caller, false))))
     }
 
     /// The listing that a registration under the same slot would replace.
@@ -53,11 +53,13 @@ impl MemoryStore {
         let caller = request.caller;
         let owned =
             self.owned.get(&(caller.tenant, caller.principal)).map_or(0, |ids| ids.len() as u32) - freed;
-        let in_tenant = self.tenants.get(&caller.tenant).map_or(0, |it| it.listings) - freed;
+        let in_tenant = self.tenant_use(caller.tenant);
         if owned >= request.quotas.listings_per_owner {
             return Err(Refusal::QuotaExceeded(QuotaScope::Owner));
         }
-        if in_tenant >= request.quotas.listings_per_tenant {
+        if in_tenant.listings - freed >= request.quotas.listings_per_tenant
+            || in_tenant.listing_records >= request.quotas.listing_records_per_tenant()
+        {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
         if self.listings.len() - freed as usize >= self.limits.listings {
@@ -85,6 +87,7 @@ impl MemoryStore {
             lease_version: 1,
             lease_lifetime: request.lease,
             lease_deadline,
+            first_lease: (request.lease, lease_deadline),
             presence_key_expires: now.after(limits::PRESENCE_KEY_LIFETIME),
             presence: [None; 2],
             freshness: [None; 2],
@@ -103,7 +106,9 @@ impl MemoryStore {
         if let Some(code) = join_code {
             self.join_codes.insert((caller.tenant, code), key);
         }
-        self.tenants.entry(caller.tenant).or_default().listings += 1;
+        let usage = self.tenants.entry(caller.tenant).or_default();
+        usage.listings += 1;
+        usage.listing_records += 1;
         let fingerprint = request.idempotency.fingerprint;
         self.listing_records.insert(
             record,
@@ -249,8 +254,14 @@ impl MemoryStore {
         }
     }
 
-    fn grant(&self, key: ListingKey, caller: Caller, replayed: bool) -> Result<ListingGrant, Refusal> {
-        Ok(ListingGrant { view: self.view(key, caller), lease: self.lease(key), replayed })
+    /// What the registration was answered, whatever became of the listing since. Only the presence key is as it is
+    /// now: one that was superseded opens nothing.
+    fn grant(&self, key: ListingKey, caller: Caller, replayed: bool) -> ListingGrant {
+        let (lifetime, deadline) = self.listings[key].first_lease;
+        let lease = LeaseGrant { version: 1, lifetime, deadline, ..self.lease(key) };
+        let view = self.view(key, caller);
+        let view = ListingView { visible: false, lease, presence_deadlines: [None; 2], ..view };
+        ListingGrant { view, lease, replayed }
     }
 }
 

@@ -55,11 +55,13 @@ fn key_at<K: From<KeyData>>(handle: Handle) -> K {
     KeyData::from_ffi(handle.0).into()
 }
 
-/// Listings and active attempts of one tenant, for its quotas.
+/// Listings and active attempts of one tenant and the records of both, for its quotas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TenantUse {
     listings: u32,
     attempts: u32,
+    listing_records: u32,
+    attempt_records: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +175,10 @@ impl MemoryStore {
         KeyId::new(Role::Joiner, attempt.tenant, self.instance, handle_of(key), attempt.joiner_key_expires)
     }
 
+    fn tenant_use(&self, tenant: TenantId) -> TenantUse {
+        self.tenants.get(&tenant).copied().unwrap_or_default()
+    }
+
     fn pool(&self, pool: Pool) -> PoolUsage {
         let (used, limit, high_water) = match pool {
             Pool::Listings => (self.listings.len(), self.limits.listings, self.tallies.listings_high_water),
@@ -194,10 +200,14 @@ impl MemoryStore {
                 self.results.remove(&id);
             }
             Due::ListingRecord(key) => {
-                self.listing_records.expire(now, key, &mut self.due, Due::ListingRecord)
+                if self.listing_records.expire(now, key, &mut self.due, Due::ListingRecord) {
+                    self.release_tenant(key.tenant(), |it| it.listing_records -= 1);
+                }
             }
             Due::AttemptRecord(key) => {
-                self.attempt_records.expire(now, key, &mut self.due, Due::AttemptRecord)
+                if self.attempt_records.expire(now, key, &mut self.due, Due::AttemptRecord) {
+                    self.release_tenant(key.tenant(), |it| it.attempt_records -= 1);
+                }
             }
         }
     }

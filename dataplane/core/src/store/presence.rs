@@ -11,7 +11,7 @@ use rendezvous_shared::store::{
 use rendezvous_shared::time::Instant;
 
 use super::due::Due;
-use super::freshness;
+use super::freshness::{self, Freshness};
 use super::listings::LOWEST;
 use super::records::{Presence, family_index};
 use super::{AttemptKey, DrainState, ListingKey, MemoryStore, TenantUse, key_at};
@@ -29,6 +29,7 @@ impl MemoryStore {
         let listing = &mut self.listings[key];
         let presence = Presence {
             endpoint: proof.source,
+            local: proof.local,
             proved: proof.arrived,
             deadline: now.after(limits::PRESENCE_LIFETIME),
         };
@@ -63,10 +64,16 @@ impl MemoryStore {
         if self.presence_key(key, listing) == proof.key_id { Ok(key) } else { Err(Refusal::NotFound) }
     }
 
-    fn accept_sequence(&mut self, key: ListingKey, proof: &DatagramProof) -> Result<(), Refusal> {
+    /// Moves the freshness of the host's key in the proof's family, or refuses what is older.
+    pub(super) fn accept_sequence(
+        &mut self,
+        key: ListingKey,
+        proof: &DatagramProof,
+    ) -> Result<Freshness, Refusal> {
         let known = &mut self.listings[key].freshness[family_index(proof.source.family())];
-        *known = Some(freshness::accept(*known, proof).ok_or(Refusal::StaleSequence)?);
-        Ok(())
+        let fresh = freshness::accept(*known, proof).ok_or(Refusal::StaleSequence)?;
+        *known = Some(fresh);
+        Ok(fresh)
     }
 
     /// Drops the presences that `ended` picks, and what follows from having none left.
@@ -106,6 +113,7 @@ impl MemoryStore {
             attempt: attempt.id,
             host_key: self.presence_key(attempt.listing, listing),
             endpoint: presence.endpoint,
+            local: presence.local,
             remaining: attempt.deadline.since(now),
         })
     }

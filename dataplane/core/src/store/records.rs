@@ -1,5 +1,6 @@
 //! What the store keeps of a listing and of an attempt.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -24,6 +25,8 @@ pub(super) struct Listing {
     pub(super) lease_version: u64,
     pub(super) lease_lifetime: Duration,
     pub(super) lease_deadline: Instant,
+    /// Lifetime and deadline of the lease that the registration granted, for when it is asked again.
+    pub(super) first_lease: (Duration, Instant),
     pub(super) presence_key_expires: Instant,
     /// One for each family, see [`family_index`].
     pub(super) presence: [Option<Presence>; 2],
@@ -36,6 +39,8 @@ pub(super) struct Listing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Presence {
     pub(super) endpoint: Endpoint,
+    /// The local address that was asked when it was proved.
+    pub(super) local: Option<IpAddr>,
     pub(super) proved: Instant,
     pub(super) deadline: Instant,
 }
@@ -82,6 +87,8 @@ pub(super) struct Side {
     pub(super) round_trip: Duration,
     /// When the last good BIND arrived from there.
     pub(super) proved: Instant,
+    /// The local address that BIND asked.
+    pub(super) local: Option<IpAddr>,
     pub(super) freshness: Option<Freshness>,
 }
 

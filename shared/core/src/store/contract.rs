@@ -54,6 +54,7 @@ macro_rules! store_contract_tests {
         $crate::store_contract_tests! { @ $harness;
             listings: registers_and_reads_back, a_lease_ends_at_its_deadline, renewal_is_compare_and_swap,
                 a_deleted_listing_is_absent, a_duplicate_returns_the_live_result,
+                a_duplicate_repeats_the_first_answer,
                 a_key_reused_otherwise_conflicts, a_record_outlives_its_listing,
                 renewal_moves_the_record, keys_are_scoped_to_tenant_and_owner, a_slot_is_taken_over_by_its_owner,
                 a_slot_of_another_owner_is_taken, join_codes_find_unlisted_listings,
@@ -76,13 +77,16 @@ macro_rules! store_contract_tests {
                 needs_fresh_presence, needs_fresh_proofs, a_replayed_bind_proves_nothing_anew,
                 the_same_endpoint_ends_it, the_same_second_endpoint_ends_it, no_common_family_ends_it,
                 a_second_family_is_common_ground, candidates_only_behind_one_address,
-                other_keys_bind_nothing, lives_five_seconds_more;
+                other_keys_bind_nothing, lives_five_seconds_more, a_delayed_bind_binds_nothing,
+                a_voided_session_binds_nothing, a_long_session_binds,
+                others_are_told_from_the_address_they_asked;
             reports: the_first_of_each_role_counts, both_finish_the_attempt, repeated_ones_are_acknowledged,
                 need_an_introduction, a_dead_key_reports_nothing;
             capacity: a_full_pool_of_listings_refuses, a_full_pool_of_listing_records_refuses,
                 a_full_pool_of_attempts_refuses, a_full_pool_of_attempt_records_refuses,
                 a_full_pool_of_results_keeps_the_old, an_owner_has_a_quota, a_tenant_has_quotas,
-                what_is_due_frees_its_place, a_takeover_needs_no_second_place;
+                what_is_due_frees_its_place, a_takeover_needs_no_second_place,
+                a_tenant_has_a_share_of_the_records;
             drain: is_idempotent_and_the_earlier_deadline_wins, rejects_what_is_new,
                 finishes_what_was_begun, clears_everything_at_the_deadline, has_a_longest_window;
         }
@@ -292,7 +296,8 @@ impl<'h, H: Harness> World<'h, H> {
     /// A proof with the next sequence of session 1 and a cookie issued just now.
     fn proof(&mut self, key_id: KeyId, source: Endpoint) -> DatagramProof {
         let (sequence, now) = (self.next(), self.now());
-        DatagramProof { key_id, source, arrived: now, cookie_issued: now, session: SessionId(1), sequence }
+        let session = SessionId(1);
+        DatagramProof { key_id, source, local: None, arrived: now, cookie_issued: now, session, sequence }
     }
 
     fn refresh(&mut self, proof: DatagramProof) -> Reply {

@@ -1,5 +1,6 @@
 //! What the store answers. The variants of the datagram path own nothing on the heap.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -26,12 +27,14 @@ pub struct LeaseGrant {
     pub presence_key: KeyId,
 }
 
-/// A listing just registered, or the live result of the same registration before.
+/// The answer to a registration. While the listing lives, the same registration again has the same answer: not
+/// visible, the first version, lifetime and deadline of its lease, whatever became of it since. Only the presence key
+/// is the current one, which differs once a renewal has replaced it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListingGrant {
-    /// The listing.
+    /// The listing as it was registered.
     pub view: ListingView,
-    /// Its lease and presence key.
+    /// Its first lease, and its presence key.
     pub lease: LeaseGrant,
     /// Whether it had been registered before with the same key.
     pub replayed: bool,
@@ -65,7 +68,8 @@ pub struct Page {
     pub next_after: Option<ListingId>,
 }
 
-/// An attempt just created, or the live result of the same creation before.
+/// The answer to a creation. While the attempt lives, the same creation again has the same answer, whatever became of
+/// it since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AttemptGrant {
     /// The attempt.
@@ -76,7 +80,7 @@ pub struct AttemptGrant {
     pub joiner_key: KeyId,
     /// What was granted.
     pub lifetime: Duration,
-    /// When it ends.
+    /// When it ends; an introduction may give it longer.
     pub deadline: Instant,
     /// Whether it had been created before with the same key.
     pub replayed: bool,
@@ -170,6 +174,8 @@ pub struct Notice {
     pub host_key: KeyId,
     /// The host's endpoint, proved by its last presence no more than [`limits::PROOF_AGE_MAX`] ago.
     pub endpoint: Endpoint,
+    /// The local address that this presence asked; [`crate::store::DatagramProof::local`].
+    pub local: Option<IpAddr>,
     /// Remaining life of the attempt.
     pub remaining: Duration,
 }
@@ -196,6 +202,8 @@ pub struct Push {
     pub key_id: KeyId,
     /// The endpoint it bound.
     pub endpoint: Endpoint,
+    /// The local address that it last asked from there; [`crate::store::DatagramProof::local`].
+    pub local: Option<IpAddr>,
     /// What it is told.
     pub introduction: Introduction,
 }

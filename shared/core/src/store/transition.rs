@@ -1,5 +1,6 @@
 //! What may be asked of the store. The variants of the datagram path own nothing on the heap.
 
+use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -29,6 +30,9 @@ pub struct DatagramProof {
     pub key_id: KeyId,
     /// The source of the datagram, proved by its cookie.
     pub source: Endpoint,
+    /// The local address that was asked, on a wildcard socket: what goes to the sender unasked must leave from there,
+    /// or its NAT drops it.
+    pub local: Option<IpAddr>,
     /// When it arrived.
     pub arrived: Instant,
     /// When the cookie it carried was issued.
@@ -139,6 +143,21 @@ pub struct Quotas {
     pub listings_per_tenant: u32,
     /// Active attempts in the tenant.
     pub attempts_per_tenant: u32,
+}
+
+impl Quotas {
+    /// Idempotency records of registrations that the tenant may hold: two for each listing. They outlive what they
+    /// stand for, so without a share one tenant that registers and deletes in a loop fills the pool of all.
+    #[must_use]
+    pub const fn listing_records_per_tenant(&self) -> u32 {
+        self.listings_per_tenant.saturating_mul(2)
+    }
+
+    /// Idempotency records of attempts that the tenant may hold: two for each attempt, for the same reason.
+    #[must_use]
+    pub const fn attempt_records_per_tenant(&self) -> u32 {
+        self.attempts_per_tenant.saturating_mul(2)
+    }
 }
 
 /// Publishes a listing and grants its lease and presence key.

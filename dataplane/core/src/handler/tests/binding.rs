@@ -125,16 +125,47 @@ fn candidates_are_private_or_the_bind_is_silent() {
     assert_eq!(server.receive(joiner.source, &bytes).outcome, DatagramOutcome::BindAccepted);
 }
 
+/// Where each answer goes to and leaves from.
+fn ways(end: &End) -> Vec<(SocketAddr, Option<IpAddr>)> {
+    end.sent.iter().map(|(to, _)| *to).zip(end.from.iter().copied()).collect()
+}
+
 #[test]
-fn an_unasked_answer_never_leaves_from_an_address_of_the_other_family() {
+fn an_unasked_answer_leaves_from_the_address_its_receiver_asked() {
+    let local = |text: &str| -> Option<IpAddr> { Some(text.parse().unwrap()) };
+    let (two, three, four) = (local("9.9.9.252"), local("9.9.9.253"), local("9.9.9.254"));
+    // NOTICE, with the repeats of it, and INTRODUCE to the host.
     let mut server = Server::new();
-    let (_, _, attempt) = server.pair();
-    let key_id = server.create_again(attempt);
-    let mut joiner = server.client(key_id.0, "[2600::2]:5000");
-    let bytes = joiner.bind(key_id.1);
-    // `receive_at` checks the families of every answer; the NOTICE goes to the host's IPv4 address.
-    let end = server.receive_at(Some("2600::250".parse().unwrap()), joiner.source, &bytes);
-    assert_eq!(end.sent.len(), 2);
+    let (mut host, mut joiner, attempt) = server.pair();
+    server.receive_at(two, host.source, &host.presence());
+    let end = server.receive_at(three, joiner.source, &joiner.bind(attempt));
+    assert_eq!(ways(&end), [(joiner.source, three), (host.source, two)]);
+    server.sleep(limits::RESEND_INTERVAL);
+    let mut repeated = Vec::new();
+    server.handler.repeat_due(server.now, |it| repeated.push((it.to(), it.from())));
+    assert_eq!(repeated, [(host.source, two)]);
+    let end = server.receive_at(four, host.source, &host.presence());
+    assert_eq!(ways(&end), [(host.source, four), (host.source, four)], "the one it last asked");
+    // INTRODUCE to whoever bound first, at the address it last asked.
+    let end = server.receive_at(two, host.source, &host.bind(attempt));
+    assert_eq!(ways(&end), [(host.source, two), (joiner.source, three)]);
+    let (key_id, attempt) = server.create_again(attempt);
+    let mut joiner = server.client(key_id, "[2600::2]:5000");
+    let second = at("9.9.9.2:5000");
+    let cookie = server.cookie_at(&joiner, second);
+    server.receive_at(two, host.source, &host.bind(attempt));
+    server.receive_at(four, host.source, &host.bind(attempt));
+    let bytes = joiner.bind_with(attempt, |it| {
+        (it.second, it.second_cookie) = (Some(Endpoint::from(second)).into(), cookie);
+    });
+    let six = local("2600::250");
+    let end = server.receive_at(six, joiner.source, &bytes);
+    assert_eq!(ways(&end), [(joiner.source, six), (host.source, four)]);
+    // The other family's address is none to leave from.
+    let (key_id, attempt) = server.create_again(attempt);
+    let mut joiner = server.client(key_id, "[2600::2]:5000");
+    let end = server.receive_at(six, joiner.source, &joiner.bind(attempt));
+    assert_eq!(ways(&end), [(joiner.source, six), (host.source, four)]);
 }
 
 impl Server {

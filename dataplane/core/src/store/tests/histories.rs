@@ -122,8 +122,10 @@ impl History {
             assert!(pool.used <= pool.limit && pool.high_water <= pool.limit, "{pool:?}");
         }
         for (tenant, usage) in &self.store.tenants {
-            let within =
-                usage.listings <= QUOTAS.listings_per_tenant && usage.attempts <= QUOTAS.attempts_per_tenant;
+            let within = usage.listings <= QUOTAS.listings_per_tenant
+                && usage.attempts <= QUOTAS.attempts_per_tenant
+                && usage.listing_records <= QUOTAS.listing_records_per_tenant()
+                && usage.attempt_records <= QUOTAS.attempt_records_per_tenant();
             assert!(within, "{tenant:?} over its quotas: {usage:?}");
         }
         let most = self.store.owned.values().map(BTreeSet::len).max();
@@ -180,7 +182,8 @@ impl History {
         // Mostly the next sequence; now and then an old one.
         let sequence = if b % 8 == 7 { self.sequence / 2 } else { self.sequence };
         let session = SessionId(u64::from(b % 16 == 6));
-        DatagramProof { key_id, source, arrived: self.now, cookie_issued: self.now, session, sequence }
+        let now = self.now;
+        DatagramProof { key_id, source, local: None, arrived: now, cookie_issued: now, session, sequence }
     }
 
     fn host_proof(&mut self, a: u8, b: u8) -> Option<DatagramProof> {

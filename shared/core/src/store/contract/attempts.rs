@@ -3,7 +3,7 @@
 use super::{Harness, JOINER, LIFETIME, NANO, OPERATOR, OWNER, SECOND, THIRD, World, conflict, refused, v4};
 use crate::limits::{PRESENCE_LIFETIME, RECORD_GRACE, RESULT_LIFETIME};
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
-use crate::store::{ListPending, PendingAttempt, Phase, Reply, Transition};
+use crate::store::{AttemptGrant, ListPending, PendingAttempt, Phase, Reply, Transition};
 
 /// "Joinable only when lease and presence are both fresh": its owner learns why, others find nothing.
 pub fn need_a_joinable_listing<H: Harness>(harness: &mut H) {
@@ -31,7 +31,7 @@ pub fn a_duplicate_returns_the_live_attempt<H: Harness>(harness: &mut H) {
     w.sleep(LIFETIME - NANO);
     let again = w.created(&request);
     assert!(again.replayed);
-    assert_eq!(crate::store::AttemptGrant { replayed: false, ..again }, first);
+    assert_eq!(AttemptGrant { replayed: false, ..again }, first);
     assert_eq!(w.used(crate::outcome::Pool::Attempts), 1);
 }
 
@@ -77,7 +77,10 @@ pub fn introduction_moves_the_record<H: Harness>(harness: &mut H) {
     w.bind(attempt.joiner_key, attempt.id, v4(2, 5000));
     super::introduced(&w.bind(host.lease.presence_key, attempt.id, v4(1, 4000)));
     let deadline = w.now().after(crate::limits::INTRODUCED_LIFETIME_MIN);
-    assert_eq!(w.created(&request).deadline, deadline);
+    assert!(w.view(JOINER, attempt.id).is_ok_and(|it| it.deadline == deadline));
+    let again = w.created(&request);
+    assert!(again.replayed);
+    assert_eq!(AttemptGrant { replayed: false, ..again }, attempt, "the first answer, not a later deadline");
     w.sleep(5 * SECOND + RECORD_GRACE - NANO);
     assert_eq!(refused(&w.create(&request)), Refusal::Expired);
     w.sleep(NANO);

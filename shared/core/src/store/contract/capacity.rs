@@ -145,6 +145,8 @@ pub fn what_is_due_frees_its_place<H: Harness>(harness: &mut H) {
     let mut request = w.registration(OWNER);
     request.quotas = quotas;
     let host = w.registered(&request);
+    // Until the record of the first attempt is over too: the tenant may hold two.
+    w.sleep(LIFETIME);
     w.present(host.lease.presence_key, v4(1, 4000));
     let mut creation = w.creation(JOINER, host.view.id);
     creation.quotas = quotas;
@@ -162,6 +164,52 @@ pub fn a_takeover_needs_no_second_place<H: Harness>(harness: &mut H) {
     request.idempotency.key = [0xe1; 16];
     let live = w.registered(&request).view.id;
     request.idempotency.key = [0xe2; 16];
+    assert_eq!(refused(&w.submit(&request)), Refusal::QuotaExceeded(QuotaScope::Tenant));
+    request.quotas = super::NO_QUOTA;
     assert_eq!(refused(&w.submit(&request)), Refusal::CapacityExceeded(Pool::ListingRecords));
     assert!(w.get_id(OWNER, live).is_ok(), "a refused take-over removed the old listing");
+}
+
+/// A tenant holds at most two idempotency records for each listing and each attempt of its quotas: what it registers
+/// and deletes in a loop fills no pool of all.
+pub fn a_tenant_has_a_share_of_the_records<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 1 };
+    let register = |w: &mut World<'_, H>, caller| {
+        let mut request = w.registration(caller);
+        request.quotas = quotas;
+        w.submit(&request)
+    };
+    let create = |w: &mut World<'_, H>, caller, listing| {
+        let mut request = w.creation(caller, listing);
+        request.quotas = quotas;
+        w.create(&request)
+    };
+    let share = Refusal::QuotaExceeded(QuotaScope::Tenant);
+    for _ in 0..2 {
+        let Reply::Registered(grant) = register(&mut w, OWNER) else { panic!("within its share") };
+        assert_eq!(w.delete(OWNER, grant.view.id), Reply::Deleted);
+    }
+    let before = w.stats();
+    for caller in [OWNER, THIRD] {
+        assert_eq!(refused(&register(&mut w, caller)), share);
+    }
+    assert_eq!(w.stats(), before, "a refusal changed something");
+    assert!(matches!(register(&mut w, STRANGER), Reply::Registered(_)), "another tenant's own share");
+    w.sleep(LEASE + RECORD_GRACE);
+    let Reply::Registered(host) = register(&mut w, OWNER) else {
+        panic!("records that are over count no more")
+    };
+    w.present(host.lease.presence_key, v4(1, 4000));
+    for _ in 0..2 {
+        let Reply::AttemptCreated(grant) = create(&mut w, JOINER, host.view.id) else { panic!("its share") };
+        assert_eq!(w.cancel(JOINER, grant.id), Reply::Cancelled);
+    }
+    let before = w.stats();
+    for caller in [JOINER, THIRD] {
+        assert_eq!(refused(&create(&mut w, caller, host.view.id)), share);
+    }
+    assert_eq!(w.stats(), before, "a refusal changed something");
+    let other = w.joinable(STRANGER);
+    assert!(matches!(create(&mut w, STRANGER, other.view.id), Reply::AttemptCreated(_)));
 }

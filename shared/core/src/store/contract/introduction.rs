@@ -5,9 +5,12 @@ use super::{
     replayed, v4, v6,
 };
 use crate::endpoint::Endpoint;
-use crate::limits::{INTRODUCED_LIFETIME_MIN, PROOF_AGE_MAX};
+use crate::id::SessionId;
+use crate::limits::{INTRODUCED_LIFETIME_MIN, PROOF_AGE_MAX, SEQUENCE_JUMP_MAX};
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
-use crate::store::{AttemptGrant, Bind, BindAnswer, Candidates, ListingGrant, Phase, Reply, Transition};
+use crate::store::{
+    AttemptGrant, Bind, BindAnswer, Candidates, DatagramProof, ListingGrant, Phase, Reply, Transition,
+};
 
 fn pair<H: Harness>(w: &mut World<'_, H>) -> (ListingGrant, AttemptGrant) {
     let host = w.joinable(OWNER);
@@ -263,4 +266,88 @@ pub fn lives_five_seconds_more<H: Harness>(harness: &mut H) {
     replayed(&w.bind(attempt.joiner_key, attempt.id, v4(2, 5000)));
     w.sleep(NANO);
     assert_eq!(refused(&w.bind(attempt.joiner_key, attempt.id, v4(2, 5000))), Refusal::Expired);
+}
+
+/// `proof` as the BIND that it makes in `attempt`.
+fn bind_of(proof: DatagramProof, attempt: &AttemptGrant) -> Transition {
+    let candidates = Candidates::default();
+    Transition::Bind(Bind { proof, attempt: attempt.id, candidates, round_trip: SECOND })
+}
+
+/// "A delayed datagram from an old port never reinstates a dead endpoint": nor does it bind a role. What binds the
+/// host counts with its presence: nothing older is accepted after it.
+pub fn a_delayed_bind_binds_nothing<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let (host, attempt) = pair(&mut w);
+    let key = host.lease.presence_key;
+    w.bind(attempt.joiner_key, attempt.id, v4(2, 5000));
+    let delayed = w.proof(key, v4(1, 4000));
+    w.present(key, v4(1, 4001));
+    assert_eq!(refused(&w.apply(bind_of(delayed, &attempt))), Refusal::StaleSequence);
+    assert!(w.view(OWNER, attempt.id).is_ok_and(|it| it.times.host_bound.is_none()));
+    let overtaken = w.proof(key, v4(1, 4000));
+    let Reply::Bind(BindAnswer::Introduced { peer, .. }) = w.bind(key, attempt.id, v4(1, 4001)) else {
+        panic!("the new port binds")
+    };
+    assert_eq!(peer.introduction.peer, v4(1, 4001));
+    assert_eq!(refused(&w.refresh(overtaken)), Refusal::StaleSequence, "a BIND moves the host's sequence");
+    replayed(&w.apply(bind_of(DatagramProof { source: v4(1, 4001), ..overtaken }, &attempt)));
+}
+
+/// "The old session is void": it binds no more roles, the new one does.
+pub fn a_voided_session_binds_nothing<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let (host, attempt) = pair(&mut w);
+    let key = host.lease.presence_key;
+    let mut void = w.proof(key, v4(1, 4000));
+    void.sequence += 100;
+    w.sleep(SECOND);
+    let new = DatagramProof { session: SessionId(2), sequence: 1, ..w.proof(key, v4(1, 4001)) };
+    assert!(matches!(w.refresh(new), Reply::Presence(_)));
+    assert_eq!(refused(&w.apply(bind_of(void, &attempt))), Refusal::StaleSequence);
+    assert!(is_waiting(&w.apply(bind_of(DatagramProof { sequence: 2, ..new }, &attempt))));
+}
+
+/// "One counter for PRESENCE, BYE, BIND and REPORT together": a host that counted far binds still, and one without
+/// presence in its family counts from 0. A joiner's key is new with its attempt and counts from 0 too.
+pub fn a_long_session_binds<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let host = w.register(OWNER);
+    let proof = w.proof(host.lease.presence_key, v4(1, 4000));
+    let at = |sequence| DatagramProof { sequence, ..proof };
+    assert!(matches!(w.refresh(at(SEQUENCE_JUMP_MAX)), Reply::Presence(_)));
+    let attempts: Vec<_> = (0..2).map(|_| w.attempt(host.view.id)).collect();
+    assert!(is_waiting(&w.apply(bind_of(at(SEQUENCE_JUMP_MAX + 5), &attempts[0]))));
+    let jump = at(2 * SEQUENCE_JUMP_MAX + 6);
+    assert_eq!(refused(&w.apply(bind_of(jump, &attempts[1]))), Refusal::StaleSequence);
+    let other_family = DatagramProof { source: v6(1, 4000), ..jump };
+    assert_eq!(refused(&w.apply(bind_of(other_family, &attempts[1]))), Refusal::StaleSequence);
+    assert!(is_waiting(&w.apply(bind_of(DatagramProof { sequence: 1, ..other_family }, &attempts[1]))));
+    let joiner = DatagramProof { key_id: attempts[0].joiner_key, source: v4(2, 5000), ..jump };
+    assert_eq!(refused(&w.apply(bind_of(joiner, &attempts[0]))), Refusal::StaleSequence);
+}
+
+/// "They leave from the address that the receiver itself last used."
+pub fn others_are_told_from_the_address_they_asked<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let local = |last: u8| Some([10, 0, 0, last].into());
+    let host = w.register(OWNER);
+    let key = host.lease.presence_key;
+    let at = |proof, last| DatagramProof { local: local(last), ..proof };
+    for last in [7, 8] {
+        let proof = w.proof(key, v4(1, 4000));
+        assert!(matches!(w.refresh(at(proof, last)), Reply::Presence(_)));
+    }
+    let attempt = w.attempt(host.view.id);
+    let first = w.proof(attempt.joiner_key, v4(2, 5000));
+    let reply = w.apply(bind_of(at(first, 3), &attempt));
+    let Reply::Bind(BindAnswer::Waiting { notice: Some(notice), .. }) = reply else { panic!("{reply:?}") };
+    assert_eq!((notice.endpoint, notice.local), (v4(1, 4000), local(8)));
+    let again = w.proof(attempt.joiner_key, v4(2, 5000));
+    assert!(is_waiting(&w.apply(bind_of(at(again, 4), &attempt))));
+    assert!(is_waiting(&w.apply(bind_of(at(first, 3), &attempt))), "an old one changes nothing");
+    let proof = w.proof(key, v4(1, 4000));
+    let reply = w.apply(bind_of(at(proof, 7), &attempt));
+    let Reply::Bind(BindAnswer::Introduced { peer, .. }) = reply else { panic!("{reply:?}") };
+    assert_eq!((peer.endpoint, peer.local), (v4(2, 5000), local(4)));
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::limits::RECORD_GRACE;
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
-use crate::store::{ListingLocator, Phase, Reply, Visibility};
+use crate::store::{ListingGrant, ListingLocator, Phase, RenewLease, Reply, Transition, Visibility};
 
 /// "Each transition returns its result": what was registered is what its owner reads.
 pub fn registers_and_reads_back<H: Harness>(harness: &mut H) {
@@ -70,6 +70,30 @@ pub fn a_duplicate_returns_the_live_result<H: Harness>(harness: &mut H) {
     let again = w.registered(&request);
     assert!(again.replayed && again.view == first.view && again.lease == first.lease);
     assert_eq!(w.browse(OWNER, |it| it.owned = true).listings.len(), 1);
+}
+
+/// "The same object comes back, in the same bytes", whatever became of it in between.
+pub fn a_duplicate_repeats_the_first_answer<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    for visibility in [Visibility::Public, Visibility::Unlisted] {
+        let mut request = w.registration(OWNER);
+        Arc::make_mut(&mut request.description).visibility = visibility;
+        let first = w.registered(&request);
+        w.present(first.lease.presence_key, super::v4(1, 4000));
+        w.sleep(20 * SECOND);
+        let (caller, listing) = (OWNER, first.view.id);
+        let lease = Some(2 * LEASE);
+        let reply = w.apply(Transition::RenewLease(RenewLease { caller, listing, version: 1, lease }));
+        assert!(matches!(reply, Reply::Renewed(_)), "{reply:?}");
+        let again = w.registered(&request);
+        assert!(again.replayed);
+        assert_eq!(ListingGrant { replayed: false, ..again }, first);
+        // The registration's deadline is over; the listing is not.
+        w.sleep(LEASE);
+        let again = w.registered(&request);
+        assert_eq!(ListingGrant { replayed: false, ..again }, first);
+        assert!(w.get_id(OWNER, listing).is_ok_and(|it| it.lease.version == 2));
+    }
 }
 
 /// "Reuse with different input returns Conflict."
