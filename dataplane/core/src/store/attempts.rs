@@ -28,9 +28,8 @@ impl MemoryStore {
         self.refuse_while_draining(now)?;
         let listing = self.joinable_listing(request)?;
         let in_tenant = self.tenant_use(request.caller.tenant);
-        if in_tenant.attempts >= request.quotas.attempts_per_tenant
-            || in_tenant.attempt_records >= request.quotas.attempt_records_per_tenant()
-        {
+        let share = self.attempt_records.share(request.quotas.attempts_per_tenant, self.limits.attempts);
+        if in_tenant.attempts >= request.quotas.attempts_per_tenant || in_tenant.attempt_records >= share {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
         if self.attempts.len() >= self.limits.attempts {

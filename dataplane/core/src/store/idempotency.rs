@@ -59,6 +59,14 @@ impl<Id: Copy> Records<Id> {
         }
     }
 
+    /// How many records a tenant may hold that may hold `quota` of the `pool` things they stand for: the same share of
+    /// the records, and at least one for each. Records outlive what they stand for, so without a share one tenant that
+    /// creates and deletes in a loop would fill the pool of all.
+    pub(super) fn share(&self, quota: u32, pool: usize) -> u32 {
+        let share = u64::from(quota).saturating_mul(self.limit as u64) / (pool as u64).max(1);
+        u32::try_from(share).unwrap_or(u32::MAX).max(quota)
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.map.len() >= self.limit
     }

@@ -54,11 +54,12 @@ impl MemoryStore {
         let owned =
             self.owned.get(&(caller.tenant, caller.principal)).map_or(0, |ids| ids.len() as u32) - freed;
         let in_tenant = self.tenant_use(caller.tenant);
+        let share = self.listing_records.share(request.quotas.listings_per_tenant, self.limits.listings);
         if owned >= request.quotas.listings_per_owner {
             return Err(Refusal::QuotaExceeded(QuotaScope::Owner));
         }
         if in_tenant.listings - freed >= request.quotas.listings_per_tenant
-            || in_tenant.listing_records >= request.quotas.listing_records_per_tenant()
+            || in_tenant.listing_records >= share
         {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }

@@ -145,21 +145,6 @@ pub struct Quotas {
     pub attempts_per_tenant: u32,
 }
 
-impl Quotas {
-    /// Idempotency records of registrations that the tenant may hold: two for each listing. They outlive what they
-    /// stand for, so without a share one tenant that registers and deletes in a loop fills the pool of all.
-    #[must_use]
-    pub const fn listing_records_per_tenant(&self) -> u32 {
-        self.listings_per_tenant.saturating_mul(2)
-    }
-
-    /// Idempotency records of attempts that the tenant may hold: two for each attempt, for the same reason.
-    #[must_use]
-    pub const fn attempt_records_per_tenant(&self) -> u32 {
-        self.attempts_per_tenant.saturating_mul(2)
-    }
-}
-
 /// Publishes a listing and grants its lease and presence key.
 #[derive(Clone, Debug)]
 pub struct RegisterListing {

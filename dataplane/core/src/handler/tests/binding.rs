@@ -142,7 +142,7 @@ fn an_unasked_answer_leaves_from_the_address_its_receiver_asked() {
     assert_eq!(ways(&end), [(joiner.source, three), (host.source, two)]);
     server.sleep(limits::RESEND_INTERVAL);
     let mut repeated = Vec::new();
-    server.handler.repeat_due(server.now, |it| repeated.push((it.to(), it.from())));
+    server.handler.repeat_due(server.now, usize::MAX, |it| repeated.push((it.to(), it.from())));
     assert_eq!(repeated, [(host.source, two)]);
     let end = server.receive_at(four, host.source, &host.presence());
     assert_eq!(ways(&end), [(host.source, four), (host.source, four)], "the one it last asked");

@@ -121,11 +121,14 @@ impl History {
         for pool in self.store.stats().pools {
             assert!(pool.used <= pool.limit && pool.high_water <= pool.limit, "{pool:?}");
         }
+        let limits = self.store.limits;
+        let listing_share = self.store.listing_records.share(QUOTAS.listings_per_tenant, limits.listings);
+        let attempt_share = self.store.attempt_records.share(QUOTAS.attempts_per_tenant, limits.attempts);
         for (tenant, usage) in &self.store.tenants {
             let within = usage.listings <= QUOTAS.listings_per_tenant
                 && usage.attempts <= QUOTAS.attempts_per_tenant
-                && usage.listing_records <= QUOTAS.listing_records_per_tenant()
-                && usage.attempt_records <= QUOTAS.attempt_records_per_tenant();
+                && usage.listing_records <= listing_share
+                && usage.attempt_records <= attempt_share;
             assert!(within, "{tenant:?} over its quotas: {usage:?}");
         }
         let most = self.store.owned.values().map(BTreeSet::len).max();
@@ -341,7 +344,7 @@ fn registration(caller: Caller, a: u8, b: u8) -> RegisterListing {
 }
 
 /// The outcomes that no store in one process can have: there is nothing between it and its caller to fail.
-const UNREACHABLE: &[OutcomeKind] = &[OutcomeKind::ServiceUnavailable];
+const UNREACHABLE: &[OutcomeKind] = &[OutcomeKind::ServiceUnavailable, OutcomeKind::Abandoned];
 
 #[test]
 fn any_history_keeps_the_store_whole() {

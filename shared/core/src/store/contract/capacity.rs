@@ -201,7 +201,7 @@ pub fn a_tenant_has_a_share_of_the_records<H: Harness>(harness: &mut H) {
         panic!("records that are over count no more")
     };
     w.present(host.lease.presence_key, v4(1, 4000));
-    for _ in 0..2 {
+    for _ in 0..4 {
         let Reply::AttemptCreated(grant) = create(&mut w, JOINER, host.view.id) else { panic!("its share") };
         assert_eq!(w.cancel(JOINER, grant.id), Reply::Cancelled);
     }
