@@ -5,7 +5,9 @@ mod bad_input;
 mod fallback;
 mod first_light;
 mod lifecycle;
+mod manual_host;
 mod restart;
+mod retries;
 
 use std::time::Duration;
 

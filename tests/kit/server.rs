@@ -79,16 +79,13 @@ impl Server {
         Scrape::of(self.admin)
     }
 
-    /// Calls the public API with the development key.
+    /// Calls its public API with the development key.
     ///
     /// # Panics
     /// When it does not answer.
     #[must_use]
     pub fn call(&self, method: &str, path: &str, headers: &[&str], body: &str) -> Response {
-        let authorization = format!("Authorization: Bearer {KEY}");
-        let mut all = vec![authorization.as_str()];
-        all.extend(headers);
-        http::request(self.http, method, path, &all, body).expect("the public listener answers")
+        call(self.http, method, path, headers, body)
     }
 
     /// Starts `rendezvous host` against it.
@@ -109,4 +106,16 @@ impl Server {
         command.env("RENDEZVOUS_KEY", KEY).env_remove("RUST_LOG");
         Running::spawn(what, &mut command)
     }
+}
+
+/// Calls the public API at `http` with the development key.
+///
+/// # Panics
+/// When it does not answer.
+#[must_use]
+pub fn call(http: SocketAddr, method: &str, path: &str, headers: &[&str], body: &str) -> Response {
+    let authorization = format!("Authorization: Bearer {KEY}");
+    let mut all = vec![authorization.as_str()];
+    all.extend(headers);
+    http::request(http, method, path, &all, body).expect("the public listener answers")
 }
