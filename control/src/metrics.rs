@@ -48,18 +48,6 @@ const DURATION_BOUNDS_NS: [u64; 22] = [
 ];
 /// Bounds of batch lengths.
 const BATCH_BOUNDS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
-/// Longest duration recorded; longer ones count as this.
-const DURATION_MAX_NS: u64 = 60_000_000_000;
-
-/// A histogram for durations in nanoseconds: two significant digits, fixed size (about 30 KiB).
-pub(crate) fn empty_histogram() -> Histogram<u64> {
-    #[expect(
-        clippy::expect_used,
-        reason = "constants that hdrhistogram documents as valid; a test makes one"
-    )]
-    Histogram::new_with_bounds(1, DURATION_MAX_NS, 2).expect("1 < high / 2, and 2 digits")
-}
-
 /// Everything that is shown.
 #[derive(Debug)]
 pub(crate) struct Figures {
@@ -345,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_value_at_a_bound_is_within_it() {
-        let mut histogram = empty_histogram();
+        let mut histogram = crate::snapshot::latency_histogram();
         for value in [1, 1_000, 1_100, 10_000_000_000, 59_000_000_000] {
             histogram.record(value).unwrap();
         }

@@ -66,3 +66,17 @@ pub struct Snapshot {
     /// How the store stands; `None` when it does not answer.
     pub store: Option<StoreStats>,
 }
+
+/// Longest latency recorded; longer ones count as this.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+
+/// An empty histogram of latencies in nanoseconds, the one kind in use, so that any two can be added up: two
+/// significant digits, about 25 KiB, never larger.
+///
+/// # Panics
+/// Never: the bounds are constants that the library accepts, and a test makes one.
+#[must_use]
+pub fn latency_histogram() -> Histogram<u64> {
+    #[expect(clippy::expect_used, reason = "constant bounds; see above")]
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, 2).expect("constant bounds")
+}

@@ -13,8 +13,8 @@ use rendezvous_shared::labels;
 use rendezvous_shared::limits::HEADERS_MAX;
 
 use super::problem::{ApiError, Code};
-use crate::metrics::empty_histogram;
 use crate::routes::App;
+use crate::snapshot::latency_histogram;
 
 labels! {
     /// The routes that durations are recorded for: path templates, a closed set.
@@ -49,7 +49,7 @@ pub(crate) struct RequestDurations(Mutex<Vec<Histogram<u64>>>);
 
 impl RequestDurations {
     pub(crate) fn new() -> Self {
-        Self(Mutex::new(Route::ALL.iter().map(|_| empty_histogram()).collect()))
+        Self(Mutex::new(Route::ALL.iter().map(|_| latency_histogram()).collect()))
     }
 
     fn record(&self, route: Route, nanos: u64) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
 use hdrhistogram::Histogram;
+use rendezvous_control::snapshot::latency_histogram;
 use rendezvous_core::handler::{Action, Answer, Handler, Received};
 use rendezvous_net::{Engine, EngineCounters, EngineOptions, Outbox, WakeGate};
 use rendezvous_shared::counter::Counters;
@@ -36,13 +37,6 @@ const _: () =
 #[must_use]
 pub fn engine_options() -> EngineOptions {
     EngineOptions { outbox_slots: OUTBOX_SLOTS, ..EngineOptions::default() }
-}
-
-/// A latency histogram: 1 ns to 60 s, two significant digits; about 25 KiB.
-#[must_use]
-pub fn latency_histogram() -> Histogram<u64> {
-    #[expect(clippy::expect_used, reason = "the bounds are constants, and within what the type allows")]
-    Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("constant bounds")
 }
 
 /// What a ring thread counted, in one snapshot. The box travels from the asker to the ring and back, so that

@@ -10,6 +10,7 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, Select, Sender, TryRecvError, bounded};
 use hdrhistogram::Histogram;
 use rendezvous_control::boundary::{Readiness, ReadyState};
+use rendezvous_control::snapshot::latency_histogram;
 use rendezvous_shared::counter::{Counters, Label};
 use rendezvous_shared::limits::{HTTP_BURST_MAX, HTTP_LANE_MAX, OPERATOR_LANE_MAX};
 use rendezvous_shared::outcome::OutcomeKind;
@@ -21,7 +22,6 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::clock::{BootClock, Stopwatch};
 use crate::mailbox::StoreMailbox;
-use crate::ring::latency_histogram;
 
 /// Longest sleep of an idle store. Deadlines are on a clock that goes on while the machine is suspended, the sleep is
 /// not: this bounds how late it notices.

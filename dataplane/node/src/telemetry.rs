@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rendezvous_control::boundary::{BoxFuture, Telemetry};
-use rendezvous_control::snapshot::{DatagramFigures, EngineInfo, Snapshot, TransitionFigures};
+use rendezvous_control::snapshot::{
+    DatagramFigures, EngineInfo, Snapshot, TransitionFigures, latency_histogram,
+};
 use rendezvous_net::{BoundSocket, EngineCounters, RearmReason, Waker};
 use tokio::sync::{Mutex, oneshot};
 
-use crate::ring::{RingControl, RingReport, latency_histogram};
+use crate::ring::{RingControl, RingReport};
 use crate::store_thread::{Lanes, Order, StoreReport};
 
 /// How long a thread may take to report; a stalled one leaves the last figures standing.
