@@ -38,15 +38,6 @@ pub(crate) enum Challenged {
     OtherInstance(InstanceId),
 }
 
-/// What [`Dialog::poll_hello`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HelloStep {
-    /// Nothing was due, or a HELLO went out.
-    Quiet,
-    /// A HELLO went out, and so many got no answer that the port should change.
-    ChangePort,
-}
-
 #[derive(Debug)]
 pub(crate) struct Dialog {
     pub(crate) key: RoleKey,
@@ -62,6 +53,8 @@ pub(crate) struct Dialog {
     hello_backoff: Backoff,
     hello_at: Instant,
     hellos: u32,
+    /// So many HELLOs got no answer that the port should change.
+    port_doubted: bool,
     pub(crate) rng: SmallRng,
     round_trip: Option<Duration>,
 }
@@ -84,6 +77,7 @@ impl Dialog {
             hello_backoff: Backoff::new(BACKOFF_MIN, BACKOFF_MAX),
             hello_at: now,
             hellos: 0,
+            port_doubted: false,
             rng,
             round_trip: None,
         }
@@ -136,6 +130,7 @@ impl Dialog {
             self.hello_at = now;
             self.hello_backoff.reset();
             self.hellos = 0;
+            self.port_doubted = false;
         }
     }
 
@@ -145,14 +140,24 @@ impl Dialog {
     }
 
     /// Sends a HELLO when one is due.
-    pub(crate) fn poll_hello(&mut self, now: Instant, out: &mut Outbox) -> HelloStep {
+    pub(crate) fn poll_hello(&mut self, now: Instant, out: &mut Outbox) {
         if !self.seeking || now < self.hello_at {
-            return HelloStep::Quiet;
+            return;
         }
         self.send_hello(now, out);
         self.hello_at = now.after(self.hello_backoff.next(&mut self.rng));
         self.hellos += 1;
-        if self.hellos.is_multiple_of(HELLOS_PER_PORT + 1) { HelloStep::ChangePort } else { HelloStep::Quiet }
+        self.port_doubted |= self.hellos.is_multiple_of(HELLOS_PER_PORT + 1);
+    }
+
+    /// Whether the port should change now; then what was proved no longer holds. The owner asks only while nothing
+    /// of its own needs the port: the wish stays until then, or until the server answers.
+    pub(crate) const fn take_port_change(&mut self) -> bool {
+        let change = self.seeking && core::mem::replace(&mut self.port_doubted, false);
+        if change {
+            self.cookie = None;
+        }
+        change
     }
 
     /// Sends a HELLO out of turn: a request went unanswered, and a restarted server can say so only by CHALLENGE.
@@ -187,11 +192,6 @@ impl Dialog {
         if self.cookie.as_ref().is_none_or(newer) {
             self.cookie = Some((cookie, now));
         }
-    }
-
-    /// The local port changes: what was proved no longer holds.
-    pub(crate) const fn drop_cookie(&mut self) {
-        self.cookie = None;
     }
 
     /// When the cookie held is no longer used.

@@ -15,7 +15,7 @@ use rendezvous_shared::wire::{
 
 use crate::course::{AttemptEvent, Course, Start};
 use crate::credentials::{HostCredentials, RoleKey};
-use crate::dialog::{BACKOFF_MAX, BACKOFF_MIN, Challenged, Dialog, HelloStep, SILENCES_MAX};
+use crate::dialog::{BACKOFF_MAX, BACKOFF_MIN, Challenged, Dialog, SILENCES_MAX};
 use crate::machine::{Backoff, Bounded, Machine, Outbox, Recent, Transmit};
 use crate::peer::{KEEP_ALIVE_DEFAULT, SendRefusal};
 use crate::refusal::Refused;
@@ -50,7 +50,8 @@ pub enum HostEvent {
         /// The instance that answers now.
         instance: InstanceId,
     },
-    /// Nothing is heard from the server; another local port may help.
+    /// Nothing is heard from the server; another local port may help. Told only while no introduction and no link
+    /// is under way: they would die with the port. It follows once they are over, if still nothing is heard.
     ChangePort,
     /// The server began to drain; told once for each instance.
     Draining,
@@ -407,16 +408,17 @@ impl Machine for Host {
         match self.phase {
             Phase::Active => {
                 self.poll_presence(now);
-                if self.dialog.poll_hello(now, &mut self.out) == HelloStep::ChangePort {
-                    self.dialog.drop_cookie();
-                    self.events.push_over(HostEvent::ChangePort);
-                }
+                self.dialog.poll_hello(now, &mut self.out);
             }
             Phase::Closing => self.poll_bye(now),
             Phase::Halted | Phase::Closed => {}
         }
         for course in self.courses.values_mut() {
             course.handle_timeout(now, &mut self.dialog, &mut self.out);
+        }
+        let port_is_free = self.phase == Phase::Active && self.courses.values().all(Course::is_done);
+        if port_is_free && self.dialog.take_port_change() {
+            self.events.push_over(HostEvent::ChangePort);
         }
     }
 

@@ -10,7 +10,7 @@ use rendezvous_shared::wire::{Answer, parse_answer, parse_peer};
 
 use crate::course::{AttemptEvent, Course, Start};
 use crate::credentials::JoinerCredentials;
-use crate::dialog::{Challenged, Dialog, HelloStep};
+use crate::dialog::{Challenged, Dialog};
 use crate::machine::{Bounded, Machine, Outbox, Transmit};
 use crate::peer::{KEEP_ALIVE_DEFAULT, SendRefusal};
 
@@ -147,12 +147,11 @@ impl Machine for Joiner {
 
     fn handle_timeout(&mut self, now: Instant) {
         // HELLO serves BIND; for REPORT and the link the address need not be proved again.
-        if self.course.is_binding()
-            && self.dialog.poll_hello(now, &mut self.out) == HelloStep::ChangePort
-            && !self.course.is_settled()
-        {
-            self.dialog.drop_cookie();
-            self.events.push_over(JoinerEvent::ChangePort);
+        if self.course.is_binding() {
+            self.dialog.poll_hello(now, &mut self.out);
+            if !self.course.is_settled() && self.dialog.take_port_change() {
+                self.events.push_over(JoinerEvent::ChangePort);
+            }
         }
         self.course.handle_timeout(now, &mut self.dialog, &mut self.out);
     }

@@ -37,14 +37,7 @@ fn peers_meet_talk_and_report() {
     let mut world = both(1);
     assert!(world.run_until(ms(1_000), World::both_connected));
     let now = world.now;
-    let attempt = world
-        .host_events
-        .iter()
-        .find_map(|event| match event {
-            HostEvent::Attempt { attempt, .. } => Some(*attempt),
-            _ => None,
-        })
-        .unwrap();
+    let attempt = world.attempt();
     assert_eq!(world.host.as_mut().unwrap().send(now, attempt, b"from host"), Ok(1));
     assert_eq!(world.joiner.as_mut().unwrap().send(now, b"from joiner"), Ok(1));
     world.run(ms(2_000));
@@ -335,4 +328,27 @@ fn a_joiner_sees_its_server_restart() {
     world.sent.clear();
     world.run(ms(30_000));
     assert!(world.sent.is_empty());
+}
+
+#[test]
+fn a_hosts_port_stays_while_a_link_needs_it() {
+    let mut world = both(18);
+    assert!(world.run_until(ms(2_000), World::both_connected));
+    let attempt = world.attempt();
+    world.server = None;
+    for number in 1..=60_u32 {
+        let now = world.now;
+        assert_eq!(world.host.as_mut().unwrap().send(now, attempt, b"tick"), Ok(number));
+        assert_eq!(world.joiner.as_mut().unwrap().send(now, b"tock"), Ok(number));
+        world.run(ms(1_000));
+    }
+    let ported = |world: &World| world.host_events.contains(&HostEvent::ChangePort);
+    assert!(!ported(&world), "the link would die with the port");
+    assert!(!world.joiner_events.contains(&JoinerEvent::ChangePort));
+    let messages = |it: &&AttemptEvent| matches!(it, AttemptEvent::Message { .. });
+    assert_eq!((world.hosted().filter(messages).count(), world.joined().filter(messages).count()), (60, 60));
+    // The peer goes, the link closes, the server is still silent: now the port may change.
+    world.joiner = None;
+    assert!(world.run_until(ms(60_000), ported));
+    assert_eq!(world.hosted().last(), Some(&AttemptEvent::Closed));
 }
