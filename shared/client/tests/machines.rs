@@ -352,3 +352,40 @@ fn a_hosts_port_stays_while_a_link_needs_it() {
     assert!(world.run_until(ms(60_000), ported));
     assert_eq!(world.hosted().last(), Some(&AttemptEvent::Closed));
 }
+
+#[test]
+fn a_link_follows_its_peer_but_no_delayed_or_replayed_datagram() {
+    const MOVED: &str = "203.0.115.1:5001";
+    const ELSEWHERE: &str = "203.0.116.1:6000";
+    let mut world = both(19);
+    assert!(world.run_until(ms(2_000), World::both_connected));
+    // Past the trailing punches, which go where the peer was first heard.
+    world.run(ms(2_000));
+    let attempt = world.attempt();
+    let say = |world: &mut World| {
+        let now = world.now;
+        world.joiner.as_mut().unwrap().send(now, b"tick").unwrap();
+        world.joiner.as_mut().unwrap().poll_transmit().unwrap().bytes().to_vec()
+    };
+    let (first, second, third) = (say(&mut world), say(&mut world), say(&mut world));
+    let punches = |world: &World| -> Vec<_> {
+        let own = world.sent.iter().filter(|(_, from, _, b)| *from == addr(JOINER) && is(Kind::Punch, b));
+        own.map(|(.., bytes)| bytes.clone()).collect()
+    };
+    // Where the host's next message goes after each of these came from there.
+    let steps = [
+        (first.clone(), MOVED, MOVED),
+        (first.clone(), ELSEWHERE, MOVED),
+        (third, JOINER, JOINER),
+        (second, ELSEWHERE, JOINER),
+        (first, MOVED, JOINER),
+    ];
+    let replays = punches(&world).into_iter().map(|punch| (punch, ELSEWHERE, JOINER));
+    for (datagram, from, goes_to) in steps.into_iter().chain(replays) {
+        let (now, host) = (world.now, world.host.as_mut().unwrap());
+        host.handle_datagram(now, addr(from), &datagram);
+        while host.poll_transmit().is_some() {}
+        host.send(now, attempt, b"tock").unwrap();
+        assert_eq!(host.poll_transmit().unwrap().to, addr(goes_to));
+    }
+}
