@@ -34,7 +34,7 @@ pub(crate) enum Challenged {
     Ignored,
     /// The address is proved.
     Proved,
-    /// Another instance answers: the credential is of no more use.
+    /// Another instance answers, or somebody forged that. Nothing was changed; told once for each HELLO.
     OtherInstance(InstanceId),
 }
 
@@ -53,6 +53,8 @@ pub(crate) struct Dialog {
     hello_backoff: Backoff,
     hello_at: Instant,
     hellos: u32,
+    /// Another instance was told of since the last HELLO.
+    instance_doubted: bool,
     /// So many HELLOs got no answer that the port should change.
     port_doubted: bool,
     pub(crate) rng: SmallRng,
@@ -77,6 +79,7 @@ impl Dialog {
             hello_backoff: Backoff::new(BACKOFF_MIN, BACKOFF_MAX),
             hello_at: now,
             hellos: 0,
+            instance_doubted: false,
             port_doubted: false,
             rng,
             round_trip: None,
@@ -164,6 +167,7 @@ impl Dialog {
     pub(crate) fn send_hello(&mut self, now: Instant, out: &mut Outbox) {
         let nonce = self.rng.next_u64();
         self.nonces.push(nonce, now);
+        self.instance_doubted = false;
         let len = limits::HELLO_LEN_MIN;
         let hello =
             Hello { header: Header::new(Kind::Hello, len), key_id: self.key.id, nonce: U64::new(nonce) };
@@ -171,14 +175,16 @@ impl Dialog {
         out.push(Transmit::sealed(self.server, &hello, len, Direction::ToServer, secret));
     }
 
-    /// A CHALLENGE from the server's address. It has no MAC; the nonce alone shows that it answers us.
+    /// A CHALLENGE from the server's address. It has no MAC; the nonce alone shows that it answers us. Who reads our
+    /// HELLO can forge one that names another instance, so that leaves the nonce to the genuine answer.
     pub(crate) fn on_challenge(&mut self, now: Instant, challenge: &Challenge) -> Challenged {
         let Some(sent) = self.nonces.find(challenge.nonce.get()) else { return Challenged::Ignored };
-        self.nonces.clear();
         let instance = InstanceId(challenge.instance.get());
         if instance != self.instance {
-            return Challenged::OtherInstance(instance);
+            let told = core::mem::replace(&mut self.instance_doubted, true);
+            return if told { Challenged::Ignored } else { Challenged::OtherInstance(instance) };
         }
+        self.nonces.clear();
         self.round_trip = Some(now.since(sent));
         self.cookie = Some((challenge.cookie, now));
         self.seeking = false;

@@ -45,7 +45,9 @@ pub enum HostEvent {
     },
     /// PRESENCE was refused. When [`Refused::is_gone`], the host has stopped until it gets new credentials.
     PresenceRefused(Refused),
-    /// Another instance answers: the host has stopped until it gets new credentials.
+    /// Another instance answers, or somebody forged its CHALLENGE, which has no MAC. The host goes on as before and
+    /// tells this at most once for each HELLO. Ask the control plane, by a renewal of the lease: only when that does
+    /// not know the listing, register and [`Host::replace`]; else there is nothing to do but [`Host::update_key`].
     InstanceChanged {
         /// The instance that answers now.
         instance: InstanceId,
@@ -269,7 +271,6 @@ impl Host {
                 self.courses.values_mut().for_each(|course| course.on_proved(now));
             }
             Challenged::OtherInstance(instance) => {
-                self.halt();
                 self.events.push_over(HostEvent::InstanceChanged { instance });
             }
         }

@@ -29,7 +29,9 @@ pub enum JoinerEvent {
     Attempt(AttemptEvent),
     /// Nothing is heard from the server; another local port may help. Only before the port is bound.
     ChangePort,
-    /// The server restarted: the attempt is gone, the joiner has stopped.
+    /// Another instance answers, or somebody forged its CHALLENGE, which has no MAC. The joiner goes on as before and
+    /// tells this at most once for each HELLO, and only until it is introduced. Ask `GET /v1/attempts/{id}`: only
+    /// when that does not know the attempt is it over.
     InstanceChanged {
         /// The instance that answers now.
         instance: InstanceId,
@@ -109,14 +111,10 @@ impl Joiner {
                     self.events.push_over(JoinerEvent::Proved { round_trip });
                     self.course.on_proved(now);
                 }
-                Challenged::OtherInstance(instance) => {
-                    if self.course.is_binding() {
-                        self.course.close();
-                        self.events.push_over(JoinerEvent::InstanceChanged { instance });
-                    } else {
-                        self.course.lose_server();
-                    }
+                Challenged::OtherInstance(instance) if self.course.is_binding() => {
+                    self.events.push_over(JoinerEvent::InstanceChanged { instance });
                 }
+                Challenged::OtherInstance(_) => {}
             },
             Answer::Ack(ack) if ack.body.session.get() == self.dialog.session() => {
                 self.course.on_ack(now, &mut self.dialog, &ack);

@@ -20,10 +20,10 @@ use rendezvous_client::driver::joiner::{JoinOptions, JoinOutcome, JoinReport};
 use rendezvous_client::driver::{Messages, SystemClock, host, joiner};
 use rendezvous_client::{AttemptEvent, RoleKey, host::HostEvent};
 use rendezvous_shared::api::{
-    AttemptRequest, AttemptResponse, JoinerBody, LeaseBody, ListingBody, PresenceBody, RegisterRequest,
-    RegisterResponse, RenewResponse, UdpBody, VisibilityBody,
+    AttemptBody, AttemptRequest, AttemptResponse, JoinerBody, LeaseBody, ListingBody, PhaseTimesBody,
+    PresenceBody, RegisterRequest, RegisterResponse, RenewResponse, SideBody, UdpBody, VisibilityBody,
 };
-use rendezvous_shared::id::{Handle, ListingId};
+use rendezvous_shared::id::{AttemptId, Handle, ListingId};
 use rendezvous_shared::time::Clock;
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
@@ -37,6 +37,27 @@ struct Model {
     clock: SystemClock,
     version: Mutex<u64>,
     key: Mutex<Option<RoleKey>>,
+    faults: Mutex<Faults>,
+}
+
+/// What goes wrong.
+#[derive(Default)]
+struct Faults {
+    /// Each HELLO is answered by a forged CHALLENGE too, and that comes first.
+    forge: bool,
+    /// As many renewals get no answer.
+    renewals_lost: usize,
+    /// A renewal is answered with this status.
+    renewal_status: Option<u16>,
+    /// The server restarts right after it made an attempt.
+    restart_after_attempt: bool,
+}
+
+fn problem(status: u16) -> Answer {
+    let body = format!(
+        r#"{{"type":"about:blank","title":"","status":{status},"code":"it_is","detail":"as wanted"}}"#
+    );
+    (status, None, body)
 }
 
 fn at() -> String {
@@ -103,11 +124,44 @@ impl Model {
             udp: UdpBody { endpoints: vec![self.udp.to_string()] },
             instance: server.instance.to_string(),
         };
+        if self.faults.lock().unwrap().restart_after_attempt {
+            *server = Server::new(2);
+        }
         (201, None, serde_json::to_string(&response).unwrap())
+    }
+
+    fn get_attempt(&self, path: &str) -> Answer {
+        let id: AttemptId = path.trim_start_matches("/v1/attempts/").parse().unwrap();
+        if !self.server.lock().unwrap().has_attempt(id) {
+            return problem(404);
+        }
+        let body = AttemptBody {
+            id,
+            listing_id: ListingId::new(1, Handle(7)),
+            phase: "bound".to_owned(),
+            reason: None,
+            times_ms: PhaseTimesBody::default(),
+            remaining_ms: 1_000,
+            host: SideBody::default(),
+            joiner: SideBody::default(),
+        };
+        (200, None, serde_json::to_string(&body).unwrap())
     }
 
     /// The first renewal after a registration finds that its version is stale.
     fn renew(&self, body: &[u8]) -> Answer {
+        {
+            let mut faults = self.faults.lock().unwrap();
+            if faults.renewals_lost > 0 {
+                faults.renewals_lost -= 1;
+                return (0, None, String::new());
+            }
+            let status =
+                faults.renewal_status.or((!self.server.lock().unwrap().has_listing()).then_some(404));
+            if let Some(status) = status {
+                return problem(status);
+            }
+        }
         let sent: serde_json::Value = serde_json::from_slice(body).unwrap();
         let mut version = self.version.lock().unwrap();
         if *version == 1 {
@@ -129,6 +183,7 @@ impl Model {
             ("POST", "/v1/listings") => self.register(&seen.body),
             ("POST", _) => self.attempt(),
             ("PUT", _) => self.renew(&seen.body),
+            ("GET", path) => self.get_attempt(path),
             ("DELETE", _) => (204, None, String::new()),
             other => panic!("{other:?}"),
         }
@@ -136,6 +191,10 @@ impl Model {
 }
 
 async fn start() -> (Arc<Model>, Http) {
+    start_with(Faults::default()).await
+}
+
+async fn start_with(faults: Faults) -> (Arc<Model>, Http) {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let mut server = Server::new(1);
     server.refresh_ms = 300;
@@ -145,6 +204,7 @@ async fn start() -> (Arc<Model>, Http) {
         clock: SystemClock::start(),
         version: Mutex::new(1),
         key: Mutex::new(None),
+        faults: Mutex::new(faults),
     });
     let http = {
         let model = model.clone();
@@ -161,6 +221,14 @@ async fn start() -> (Arc<Model>, Http) {
                 let now = served.clock.now();
                 let mut out = server.due(now);
                 if let Ok(Ok((len, from))) = received {
+                    let is_hello = buffer[5] == 1;
+                    if served.faults.lock().unwrap().forge && is_hello {
+                        let mut forged = [0; 48];
+                        forged[..8].copy_from_slice(&[0x52, 0x44, 0x56, 0x5a, 1, 0x81, 0, 48]);
+                        forged[8..16].copy_from_slice(&buffer[40..48]);
+                        forged[23] = 99;
+                        out.push((from, forged.to_vec()));
+                    }
                     out.extend(server.handle(now, from, &buffer[..len]));
                 }
                 out
@@ -223,6 +291,23 @@ fn refreshed(news: &HostNews) -> Option<()> {
     matches!(news, HostNews::Event(it) if matches!(it.event, HostEvent::Refreshed { .. })).then_some(())
 }
 
+fn calls(http: &Http, method: &str, path: &str) -> usize {
+    let seen = http.seen.lock().unwrap();
+    seen.iter().filter(|it| it.method == method && it.path.starts_with(path)).count()
+}
+
+/// All the news of the next `time`.
+async fn gather(news: &mut mpsc::Receiver<HostNews>, time: Duration) -> Vec<HostNews> {
+    let mut all = Vec::new();
+    let _ = tokio::time::timeout(time, async {
+        while let Some(it) = news.recv().await {
+            all.push(it);
+        }
+    })
+    .await;
+    all
+}
+
 fn registered(news: &HostNews) -> Option<ListingId> {
     match news {
         HostNews::Registered { listing, .. } => Some(*listing),
@@ -253,9 +338,14 @@ async fn hosts_serve_joiners_renew_survive_a_restart_and_leave() {
     let mut server = Server::new(2);
     server.refresh_ms = 300;
     *model.server.lock().unwrap() = server;
+    model.faults.lock().unwrap().renewals_lost = 2;
+    let restarted = model.clock.now();
     let again = until(&mut news, registered).await;
     assert_ne!(again, listing);
     until(&mut news, refreshed).await;
+    let took = model.clock.now().since(restarted);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(calls(&http, "POST", "/v1/listings"), 1 + 3 + 1);
     let report = join(&http, again, model.clock).await;
     assert_eq!((report.outcome, report.received), (JoinOutcome::Connected, 3));
     until(&mut news, |it| match it {
@@ -270,4 +360,47 @@ async fn hosts_serve_joiners_renew_survive_a_restart_and_leave() {
     assert_eq!(model.server.lock().unwrap().byes, 1);
     let seen = http.seen.lock().unwrap();
     assert_eq!(seen.last().map(|it| it.method.as_str()), Some("DELETE"));
+}
+
+#[tokio::test]
+async fn a_forged_challenge_makes_no_second_listing_and_stops_no_join() {
+    let (model, http) = start_with(Faults { forge: true, ..Faults::default() }).await;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    let listing = until(&mut news, registered).await;
+    until(&mut news, refreshed).await;
+    let report = join(&http, listing, model.clock).await;
+    assert_eq!(report.outcome, JoinOutcome::Connected);
+    // Asked, and answered that all is well.
+    until(&mut news, |it| matches!(it, HostNews::Renewed { .. }).then_some(())).await;
+    let rest = gather(&mut news, Duration::from_secs(1)).await;
+    assert!(!rest.iter().any(|it| matches!(it, HostNews::Registering)));
+    assert!(rest.iter().any(|it| refreshed(it).is_some()));
+    assert_eq!(calls(&http, "POST", "/v1/listings"), 2, "a listing and an attempt");
+    stop.send(true).unwrap();
+    running.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn registrations_are_a_second_apart_whatever_happens() {
+    let faults = Faults { forge: true, renewal_status: Some(404), ..Faults::default() };
+    let (model, http) = start_with(faults).await;
+    let (sender, mut news) = mpsc::channel(4096);
+    let (_stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    until(&mut news, registered).await;
+    gather(&mut news, Duration::from_millis(2_500)).await;
+    let times = calls(&http, "POST", "/v1/listings");
+    assert!((2..=3).contains(&times), "{times}");
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_join_ends_when_the_restarted_server_says_that_it_does_not_know_it() {
+    let (model, http) = start_with(Faults { restart_after_attempt: true, ..Faults::default() }).await;
+    let listing = ListingId::new(1, Handle(7));
+    let report = join(&http, listing, model.clock).await;
+    assert_eq!(report.outcome, JoinOutcome::ServerRestarted);
+    assert!((1..=2).contains(&calls(&http, "GET", "/v1/attempts/")));
 }

@@ -25,8 +25,12 @@ use crate::host::{Host, HostEvent};
 
 /// Longest pause before the control plane is tried again: a host must be back within one refresh interval.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A crowd that saw its server restart comes back spread over this.
-const REGISTER_SPREAD: Duration = Duration::from_millis(500);
+/// A crowd that saw its server restart asks the control plane spread over this.
+const ASK_SPREAD: Duration = Duration::from_millis(250);
+/// Least distance between two registrations, and between two renewals that a datagram brought about.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest `Retry-After` that is kept to: a server back earlier than it said should be found.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 /// Time for BYE, and for DELETE, when told to stop.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
@@ -85,9 +89,15 @@ struct Running {
     options: HostOptions,
     news: mpsc::Sender<HostNews>,
     session: Session<Host>,
+    /// Tries once: the repeats are made here, where the host's state may have changed meanwhile.
+    control: ControlClient,
     listing: ListingId,
     version: u64,
     renew_at: Instant,
+    /// No datagram brings about a renewal before.
+    renew_earliest: Instant,
+    /// No registration is sent before.
+    register_earliest: Instant,
     /// Kept until a registration is known to be done, so that an ambiguous failure makes no second one.
     register_key: Option<IdempotencyKey>,
     /// One request of the control plane at a time; registering pushes out the others.
@@ -108,11 +118,12 @@ pub async fn run(
 ) -> Result<(), DriverError> {
     let seed = random_seed()?;
     let mut rng = SmallRng::seed_from_u64(seed.rotate_left(32));
+    let control = options.control.with_tries(1);
     let key = IdempotencyKey::random()?;
     let (response, server) = loop {
         let registered = tokio::select! {
             () = told(&mut stop) => return Ok(()),
-            registered = register(options.control.clone(), options.request.clone(), key.clone()) => registered,
+            registered = register(control.clone(), options.request.clone(), key.clone()) => registered,
         };
         match registered {
             Ok(registered) => break registered,
@@ -131,6 +142,9 @@ pub async fn run(
         listing: response.listing.id,
         version: response.lease.version,
         renew_at: renewal(&response.lease.ttl_ms, now),
+        renew_earliest: now,
+        register_earliest: now.after(ASK_INTERVAL),
+        control,
         register_key: None,
         job: None,
         chatter: Chatter::default(),
@@ -148,6 +162,14 @@ pub async fn run(
 /// A third of the lease from now: two renewals may fail.
 fn renewal(ttl_ms: &u64, now: Instant) -> Instant {
     now.after(Duration::from_millis(*ttl_ms / 3))
+}
+
+/// How long to wait after `error`: as the server asks, else at most [`PAUSE_MAX`].
+fn pause(error: Option<&ControlError>, rng: &mut SmallRng) -> Duration {
+    let pause = PAUSE_MAX.mul_f64(rng.random_range(0.5..1.0));
+    // The server's hint is the least to wait; jitter comes on top, so that a crowd spreads.
+    let asked = error.and_then(ControlError::retry_after).unwrap_or_default().min(RETRY_AFTER_MAX);
+    pause.max(asked.mul_f64(rng.random_range(1.0..1.5)))
 }
 
 async fn register(
@@ -195,12 +217,10 @@ impl Running {
 
     fn on_event(&mut self, stamped: &Stamped<HostEvent>) -> Result<(), DriverError> {
         match &stamped.event {
-            HostEvent::InstanceChanged { .. } => self.register_again(REGISTER_SPREAD)?,
-            HostEvent::PresenceRefused(refused) if refused.is_gone() => {
-                self.register_again(REGISTER_SPREAD)?
-            }
+            HostEvent::InstanceChanged { .. } => self.ask_soon(),
+            HostEvent::PresenceRefused(refused) if refused.is_gone() => self.register_again(ASK_SPREAD)?,
             HostEvent::AttemptsPending if self.job.is_none() => {
-                let (control, listing) = (self.options.control.clone(), self.listing);
+                let (control, listing) = (self.control.clone(), self.listing);
                 self.job =
                     Some(Box::pin(
                         async move { Done::Pending(control.pending(listing, Duration::ZERO).await) },
@@ -235,7 +255,8 @@ impl Running {
             }
             Done::Registered(Err(DriverError::Control(error))) if error.is_transient() => {
                 self.trouble(&error);
-                self.register_again(PAUSE_MAX)?;
+                let pause = pause(Some(&error), &mut self.rng);
+                self.register_again(pause)?;
             }
             Done::Registered(Err(error)) => return Err(error),
             Done::Renewed(Ok(response)) => {
@@ -265,26 +286,36 @@ impl Running {
             self.version = latest;
             self.renew_at = self.options.clock.now();
         } else if error.is_gone() {
-            self.register_again(REGISTER_SPREAD)?;
+            // Whoever comes here is spread already: by its renewals, or by ASK_SPREAD.
+            self.register_again(Duration::ZERO)?;
         } else {
             // Also what no repeat may cure, such as a key taken away: the listing lives until its lease ends,
             // and then this says not_found and the registration fails for good.
             self.trouble(error);
-            let pause = PAUSE_MAX.mul_f64(self.rng.random_range(0.5..1.0));
-            self.renew_at = self.options.clock.now().after(pause);
+            self.renew_at = self.options.clock.now().after(pause(Some(error), &mut self.rng));
         }
         Ok(())
     }
 
-    /// Registers again within `spread`, instead of whatever is being asked of the control plane.
-    fn register_again(&mut self, spread: Duration) -> Result<(), DriverError> {
+    /// Has the control plane decide, by a renewal, what a datagram without a MAC claims: that the server restarted.
+    fn ask_soon(&mut self) {
+        let spread = ASK_SPREAD.mul_f64(self.rng.random_range(0.0..1.0));
+        let soon = self.options.clock.now().after(spread).max(self.renew_earliest);
+        self.renew_at = self.renew_at.min(soon);
+    }
+
+    /// Registers again after `pause`, instead of whatever is being asked of the control plane.
+    fn register_again(&mut self, pause: Duration) -> Result<(), DriverError> {
         let key = match &self.register_key {
             Some(key) => key.clone(),
             None => self.register_key.insert(IdempotencyKey::random()?).clone(),
         };
         tell(&self.news, HostNews::Registering);
-        let pause = spread.mul_f64(self.rng.random_range(0.1..1.0));
-        let (control, request) = (self.options.control.clone(), self.options.request.clone());
+        let now = self.options.clock.now();
+        let at = now.after(pause).max(self.register_earliest);
+        self.register_earliest = at.after(ASK_INTERVAL);
+        let pause = at.since(now);
+        let (control, request) = (self.control.clone(), self.options.request.clone());
         self.job = Some(Box::pin(async move {
             tokio::time::sleep(pause).await;
             Done::Registered(register(control, request, key).await)
@@ -293,7 +324,8 @@ impl Running {
     }
 
     fn renew(&mut self) {
-        let (control, listing) = (self.options.control.clone(), self.listing);
+        let (control, listing) = (self.control.clone(), self.listing);
+        self.renew_earliest = self.options.clock.now().after(ASK_INTERVAL);
         let request = RenewRequest { version: Some(self.version), lease_ms: None };
         self.job = Some(Box::pin(async move { Done::Renewed(control.renew(listing, &request).await) }));
     }

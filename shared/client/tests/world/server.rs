@@ -67,6 +67,16 @@ impl Server {
         }
     }
 
+    /// Whether a listing is registered.
+    pub fn has_listing(&self) -> bool {
+        self.host_key.is_some()
+    }
+
+    /// Whether `attempt` was made here.
+    pub fn has_attempt(&self, attempt: AttemptId) -> bool {
+        self.attempts.contains_key(&attempt)
+    }
+
     pub fn register(&mut self, now: Instant) -> HostCredentials {
         let key = self.new_key(now);
         HostCredentials { key, instance: self.instance, server: addr(), refresh: Duration::from_secs(10) }
