@@ -363,6 +363,8 @@ impl Running {
         let _ = tokio::time::timeout(STOP_MAX, bye).await;
         match tokio::time::timeout(STOP_MAX, self.options.control.delete(self.listing)).await {
             Ok(Ok(())) => {}
+            // Its lease ended, or the answer to an earlier try was lost: gone is what was wanted.
+            Ok(Err(error)) if error.is_gone() => {}
             Ok(Err(error)) => self.trouble(&error),
             Err(_) => self.trouble(&ControlError::Unreachable("DELETE was not answered in time".to_owned())),
         }
