@@ -19,6 +19,7 @@ use rendezvous_client::driver::host::{self, HostNews};
 use rendezvous_client::driver::joiner::JoinOutcome;
 use rendezvous_shared::id::{Handle, ListingId};
 use tokio::sync::{mpsc, watch};
+use world::server::Server;
 
 #[tokio::test]
 async fn a_forged_challenge_makes_no_second_listing_and_stops_no_join() {
@@ -77,4 +78,40 @@ async fn a_listing_that_is_gone_already_is_no_trouble_at_the_end() {
         assert!(!rest.iter().any(|it| matches!(it, HostNews::Trouble { .. })), "{rest:?}");
         assert_eq!(calls(&http, "DELETE", "/v1/listings/"), 1);
     }
+}
+
+fn trouble(news: &HostNews) -> Option<()> {
+    matches!(news, HostNews::Trouble { .. }).then_some(())
+}
+
+#[tokio::test]
+async fn a_resolvers_bad_moment_ends_no_host() {
+    let (model, http) = start_with(Faults { unresolved: 1, ..Faults::default() }).await;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (_stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    until(&mut news, trouble).await;
+    let first = until(&mut news, registered).await;
+    until(&mut news, refreshed).await;
+    // The same when it registers again.
+    let mut server = Server::new(2);
+    server.refresh_ms = 300;
+    *model.server.lock().unwrap() = server;
+    model.faults.lock().unwrap().unresolved = 1;
+    until(&mut news, trouble).await;
+    assert_ne!(until(&mut news, registered).await, first);
+    until(&mut news, refreshed).await;
+    running.abort();
+}
+
+#[tokio::test]
+async fn the_pause_before_the_next_registration_ends_when_told_to_stop() {
+    let (model, http) = start_with(Faults { unresolved: usize::MAX, ..Faults::default() }).await;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    until(&mut news, trouble).await;
+    stop.send(true).unwrap();
+    let ended = tokio::time::timeout(Duration::from_millis(250), running).await;
+    ended.expect("at once").unwrap().unwrap();
 }

@@ -107,7 +107,7 @@ struct Running {
 }
 
 /// Hosts until `stop` turns true or its sender is gone, then sends BYE and DELETE. Never gives up on a server that
-/// cannot be reached.
+/// cannot be reached, or whose name does not resolve; it asks again within a second, or when the server said.
 ///
 /// # Errors
 /// A refusal that repeating does not cure (no such key, an invalid listing, ...), or the socket's end.
@@ -121,17 +121,21 @@ pub async fn run(
     let control = options.control.with_tries(1);
     let key = IdempotencyKey::random()?;
     let (response, server) = loop {
-        let registered = tokio::select! {
+        let attempt = register(control.clone(), options.request.clone(), key.clone());
+        let error = tokio::select! {
             () = told(&mut stop) => return Ok(()),
-            registered = register(control.clone(), options.request.clone(), key.clone()) => registered,
+            registered = attempt => match registered {
+                Ok(registered) => break registered,
+                Err(error) => error,
+            },
         };
-        match registered {
-            Ok(registered) => break registered,
-            Err(DriverError::Control(error)) if error.is_transient() => {
-                tell(&news, HostNews::Trouble { detail: error.to_string() });
-                tokio::time::sleep(PAUSE_MAX.mul_f64(rng.random_range(0.5..1.0))).await;
-            }
-            Err(error) => return Err(error),
+        if !error.is_transient() {
+            return Err(error);
+        }
+        tell(&news, HostNews::Trouble { detail: error.to_string() });
+        tokio::select! {
+            () = told(&mut stop) => return Ok(()),
+            () = tokio::time::sleep(pause(&error, &mut rng)) => {}
         }
     };
     let now = options.clock.now();
@@ -165,10 +169,11 @@ fn renewal(ttl_ms: &u64, now: Instant) -> Instant {
 }
 
 /// How long to wait after `error`: as the server asks, else at most [`PAUSE_MAX`].
-fn pause(error: Option<&ControlError>, rng: &mut SmallRng) -> Duration {
+fn pause(error: &DriverError, rng: &mut SmallRng) -> Duration {
     let pause = PAUSE_MAX.mul_f64(rng.random_range(0.5..1.0));
     // The server's hint is the least to wait; jitter comes on top, so that a crowd spreads.
-    let asked = error.and_then(ControlError::retry_after).unwrap_or_default().min(RETRY_AFTER_MAX);
+    let DriverError::Control(error) = error else { return pause };
+    let asked = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
     pause.max(asked.mul_f64(rng.random_range(1.0..1.5)))
 }
 
@@ -253,9 +258,9 @@ impl Running {
                 self.renew_at = renewal(&response.lease.ttl_ms, now);
                 self.tell_registered(&response, server);
             }
-            Done::Registered(Err(DriverError::Control(error))) if error.is_transient() => {
+            Done::Registered(Err(error)) if error.is_transient() => {
                 self.trouble(&error);
-                let pause = pause(Some(&error), &mut self.rng);
+                let pause = pause(&error, &mut self.rng);
                 self.register_again(pause)?;
             }
             Done::Registered(Err(error)) => return Err(error),
@@ -267,7 +272,7 @@ impl Running {
                 self.renew_at = renewal(&response.lease.ttl_ms, now);
                 tell(&self.news, HostNews::Renewed { version: self.version });
             }
-            Done::Renewed(Err(error)) => self.on_renewal_failed(&error)?,
+            Done::Renewed(Err(error)) => self.on_renewal_failed(error)?,
             Done::Pending(Ok(response)) => {
                 let (host, now) = self.session.machine_mut();
                 for pending in response.attempts.iter().filter(|pending| pending.joiner_bound) {
@@ -280,7 +285,7 @@ impl Running {
         Ok(())
     }
 
-    fn on_renewal_failed(&mut self, error: &ControlError) -> Result<(), DriverError> {
+    fn on_renewal_failed(&mut self, error: ControlError) -> Result<(), DriverError> {
         if let Some(latest) = error.latest_version() {
             // An answer was lost, so the version went on without us: renew from where it is.
             self.version = latest;
@@ -291,8 +296,9 @@ impl Running {
         } else {
             // Also what no repeat may cure, such as a key taken away: the listing lives until its lease ends,
             // and then this says not_found and the registration fails for good.
-            self.trouble(error);
-            self.renew_at = self.options.clock.now().after(pause(Some(error), &mut self.rng));
+            let error = DriverError::Control(error);
+            self.trouble(&error);
+            self.renew_at = self.options.clock.now().after(pause(&error, &mut self.rng));
         }
         Ok(())
     }
@@ -338,7 +344,7 @@ impl Running {
         self.session.flush();
     }
 
-    fn trouble(&self, error: &ControlError) {
+    fn trouble(&self, error: &impl ToString) {
         tell(&self.news, HostNews::Trouble { detail: error.to_string() });
     }
 

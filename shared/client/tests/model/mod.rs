@@ -39,6 +39,8 @@ pub struct Faults {
     pub renewals_lost: usize,
     /// A renewal is answered with this status.
     pub renewal_status: Option<u16>,
+    /// As many registrations are answered with endpoints that cannot be resolved.
+    pub unresolved: usize,
     /// DELETE is answered with this status.
     pub delete_status: Option<u16>,
     /// The server restarts right after it made an attempt.
@@ -78,6 +80,10 @@ impl Model {
         let key = server.register(self.clock.now()).key;
         *self.key.lock().unwrap() = Some(key.clone());
         *self.version.lock().unwrap() = 1;
+        let mut faults = self.faults.lock().unwrap();
+        let endpoints = vec![if faults.unresolved > 0 { "nowhere".to_owned() } else { self.udp.to_string() }];
+        faults.unresolved = faults.unresolved.saturating_sub(1);
+        drop(faults);
         let response = RegisterResponse {
             listing: ListingBody {
                 id: ListingId::new(server.instance.0, Handle(7)),
@@ -95,7 +101,7 @@ impl Model {
             },
             lease: self.lease(),
             presence: Self::presence(&key),
-            udp: UdpBody { endpoints: vec![self.udp.to_string()] },
+            udp: UdpBody { endpoints },
             instance: server.instance.to_string(),
         };
         (201, None, serde_json::to_string(&response).unwrap())
