@@ -43,7 +43,9 @@ pub enum HostEvent {
         /// What remains of the presence.
         presence_remaining: Duration,
     },
-    /// PRESENCE was refused. When [`Refused::is_gone`], the host has stopped until it gets new credentials.
+    /// PRESENCE was refused. When [`Refused::is_gone`], the host has stopped until it gets another key, by
+    /// [`Host::update_key`] from a renewal of the lease (a renewal may just have superseded the key) or by
+    /// [`Host::replace`]. Introductions under way and links go on.
     PresenceRefused(Refused),
     /// Another instance answers, or somebody forged its CHALLENGE, which has no MAC. The host goes on as before and
     /// tells this at most once for each HELLO. Ask the control plane, by a renewal of the lease: only when that does
@@ -141,11 +143,12 @@ impl Host {
         self.lan = lan;
     }
 
-    /// Goes on with the key of a renewal. The same key changes nothing.
+    /// Goes on with the key of a renewal, also after a refusal of the one before. The same key changes nothing.
     pub fn update_key(&mut self, now: Instant, key: RoleKey) {
-        if key.id == self.dialog.key.id || self.phase != Phase::Active {
+        if key.id == self.dialog.key.id || !matches!(self.phase, Phase::Active | Phase::Halted) {
             return;
         }
+        self.phase = Phase::Active;
         for (attempt, course) in &mut self.courses {
             course.update_secret(key.secret.attempt_right(*attempt));
         }
@@ -216,6 +219,12 @@ impl Host {
         self.courses.values().filter(|course| course.is_connected()).count()
     }
 
+    /// Whether the key was refused for good and no other has come since.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        self.phase == Phase::Halted
+    }
+
     /// Whether the address is proved and PRESENCE is being answered.
     #[must_use]
     pub fn is_present(&self) -> bool {
@@ -276,11 +285,6 @@ impl Host {
         }
     }
 
-    fn halt(&mut self) {
-        self.phase = Phase::Halted;
-        self.courses.values_mut().for_each(Course::lose_server);
-    }
-
     fn on_ack(&mut self, now: Instant, ack: &Signed<'_, Ack>) {
         let body = ack.body;
         let Some(sent) = self.presence_sent.find(body.sequence.get()) else {
@@ -308,7 +312,7 @@ impl Host {
         self.presence_at = now.after(early);
         if let Some(refused) = refused {
             if refused.is_gone() {
-                self.halt();
+                self.phase = Phase::Halted;
             }
             self.events.push_over(HostEvent::PresenceRefused(refused));
             return;

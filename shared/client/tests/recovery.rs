@@ -17,6 +17,7 @@ use std::time::Duration;
 use model::{Faults, calls, gather, host_options, join, refreshed, registered, start_with, until};
 use rendezvous_client::driver::host::{self, HostNews};
 use rendezvous_client::driver::joiner::JoinOutcome;
+use rendezvous_client::host::HostEvent;
 use rendezvous_shared::id::{Handle, ListingId};
 use tokio::sync::{mpsc, watch};
 use world::server::Server;
@@ -114,4 +115,33 @@ async fn the_pause_before_the_next_registration_ends_when_told_to_stop() {
     stop.send(true).unwrap();
     let ended = tokio::time::timeout(Duration::from_millis(250), running).await;
     ended.expect("at once").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_a_renewal_under_way_superseded_is_no_reason_to_register() {
+    let (model, http) = start_with(Faults { rotate: true, ..Faults::default() }).await;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (_stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    let refused = |it: &HostNews| matches!(it, HostNews::Event(it) if matches!(it.event, HostEvent::PresenceRefused(_)));
+    until(&mut news, |it| refused(it).then_some(())).await;
+    until(&mut news, |it| matches!(it, HostNews::Renewed { .. }).then_some(())).await;
+    until(&mut news, refreshed).await;
+    gather(&mut news, Duration::from_millis(1_500)).await;
+    assert_eq!(calls(&http, "POST", "/v1/listings"), 1);
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_key_that_stays_refused_is_replaced_by_a_registration() {
+    let (model, http) = start_with(Faults::default()).await;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (_stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    until(&mut news, refreshed).await;
+    model.server.lock().unwrap().refuse_presence = Some(1);
+    until(&mut news, registered).await;
+    model.server.lock().unwrap().refuse_presence = None;
+    until(&mut news, refreshed).await;
+    running.abort();
 }

@@ -203,7 +203,7 @@ impl Running {
                 () = told(stop) => return Ok(()),
                 stamped = self.session.next() => {
                     let stamped = stamped?;
-                    self.on_event(&stamped)?;
+                    self.on_event(&stamped);
                     tell(&self.news, HostNews::Event(stamped));
                 }
                 done = job => {
@@ -220,10 +220,10 @@ impl Running {
         }
     }
 
-    fn on_event(&mut self, stamped: &Stamped<HostEvent>) -> Result<(), DriverError> {
+    fn on_event(&mut self, stamped: &Stamped<HostEvent>) {
         match &stamped.event {
             HostEvent::InstanceChanged { .. } => self.ask_soon(),
-            HostEvent::PresenceRefused(refused) if refused.is_gone() => self.register_again(ASK_SPREAD)?,
+            HostEvent::PresenceRefused(refused) if refused.is_gone() => self.ask_soon(),
             HostEvent::AttemptsPending if self.job.is_none() => {
                 let (control, listing) = (self.control.clone(), self.listing);
                 self.job =
@@ -240,7 +240,6 @@ impl Running {
             },
             _ => {}
         }
-        Ok(())
     }
 
     async fn on_done(&mut self, done: Done) -> Result<(), DriverError> {
@@ -270,7 +269,12 @@ impl Running {
                 host.update_key(now, key);
                 self.version = response.lease.version;
                 self.renew_at = renewal(&response.lease.ttl_ms, now);
+                let refused = host.is_halted();
                 tell(&self.news, HostNews::Renewed { version: self.version });
+                if refused {
+                    // The lease stands, but its own key is refused: nothing is left but another listing.
+                    self.register_again(Duration::ZERO)?;
+                }
             }
             Done::Renewed(Err(error)) => self.on_renewal_failed(error)?,
             Done::Pending(Ok(response)) => {
@@ -293,6 +297,10 @@ impl Running {
         } else if error.is_gone() {
             // Whoever comes here is spread already: by its renewals, or by ASK_SPREAD.
             self.register_again(Duration::ZERO)?;
+        } else if !error.is_transient() && self.session.machine().is_halted() {
+            // Neither key nor lease is to be had; the registration says whether that is for good.
+            self.trouble(&error);
+            self.register_again(PAUSE_MAX)?;
         } else {
             // Also what no repeat may cure, such as a key taken away: the listing lives until its lease ends,
             // and then this says not_found and the registration fails for good.
@@ -303,7 +311,8 @@ impl Running {
         Ok(())
     }
 
-    /// Has the control plane decide, by a renewal, what a datagram without a MAC claims: that the server restarted.
+    /// Has the control plane decide, by a renewal, whether the server restarted, as a CHALLENGE claims without a MAC,
+    /// or what key is good, after a refusal of the one in use. A renewal under way is left to say so.
     fn ask_soon(&mut self) {
         let spread = ASK_SPREAD.mul_f64(self.rng.random_range(0.0..1.0));
         let soon = self.options.clock.now().after(spread).max(self.renew_earliest);

@@ -37,6 +37,8 @@ pub struct Faults {
     pub forge: bool,
     /// As many renewals get no answer.
     pub renewals_lost: usize,
+    /// The next renewal supersedes the key at once, and its answer is late.
+    pub rotate: bool,
     /// A renewal is answered with this status.
     pub renewal_status: Option<u16>,
     /// As many registrations are answered with endpoints that cannot be resolved.
@@ -171,9 +173,15 @@ impl Model {
         assert_eq!(sent["version"], *version);
         *version += 1;
         drop(version);
+        let rotate = std::mem::take(&mut self.faults.lock().unwrap().rotate);
+        if rotate {
+            let key = self.server.lock().unwrap().new_key(self.clock.now().after(Duration::from_millis(1)));
+            *self.key.lock().unwrap() = Some(key);
+        }
         let presence = Self::presence(self.key.lock().unwrap().as_ref().unwrap());
         let response = RenewResponse { lease: self.lease(), presence };
-        (200, None, serde_json::to_string(&response).unwrap())
+        let status = if rotate { 1200 } else { 200 };
+        (status, None, serde_json::to_string(&response).unwrap())
     }
 
     fn answer(&self, seen: &Seen) -> Answer {
