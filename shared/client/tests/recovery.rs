@@ -145,3 +145,18 @@ async fn a_key_that_stays_refused_is_replaced_by_a_registration() {
     until(&mut news, refreshed).await;
     running.abort();
 }
+
+#[tokio::test]
+async fn a_renewal_refused_for_good_is_told_once_and_repeated_slowly() {
+    let faults = Faults { renewal_status: Some(403), forge: true, ..Faults::default() };
+    let (model, http) = start_with(faults).await;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (_stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    until(&mut news, refreshed).await;
+    let rest = gather(&mut news, Duration::from_secs(3)).await;
+    assert_eq!(rest.iter().filter_map(trouble).count(), 1);
+    assert_eq!((calls(&http, "PUT", "/"), calls(&http, "POST", "/")), (1, 1));
+    assert!(rest.iter().filter_map(refreshed).count() >= 5, "the host goes on meanwhile");
+    running.abort();
+}

@@ -31,6 +31,8 @@ const ASK_SPREAD: Duration = Duration::from_millis(250);
 const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest `Retry-After` that is kept to: a server back earlier than it said should be found.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+/// Pause after a renewal that no repeat may cure, such as with an API key taken away. It may be given back.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// Time for BYE, and for DELETE, when told to stop.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
@@ -68,7 +70,8 @@ pub enum HostNews {
     },
     /// The listing is gone or the server restarted; it is being registered again.
     Registering,
-    /// The control plane did not do what was asked; tried again.
+    /// The control plane did not do what was asked; tried again: within a second, later when the server said so,
+    /// after 10 s when a renewal was refused for good. The same trouble is told once until something works.
     Trouble {
         /// For people.
         detail: String,
@@ -103,6 +106,8 @@ struct Running {
     /// One request of the control plane at a time; registering pushes out the others.
     job: Option<Job>,
     chatter: Chatter,
+    /// Told last, and nothing worked since.
+    trouble: Option<String>,
     rng: SmallRng,
 }
 
@@ -120,6 +125,7 @@ pub async fn run(
     let mut rng = SmallRng::seed_from_u64(seed.rotate_left(32));
     let control = options.control.with_tries(1);
     let key = IdempotencyKey::random()?;
+    let mut trouble = None;
     let (response, server) = loop {
         let attempt = register(control.clone(), options.request.clone(), key.clone());
         let error = tokio::select! {
@@ -132,7 +138,11 @@ pub async fn run(
         if !error.is_transient() {
             return Err(error);
         }
-        tell(&news, HostNews::Trouble { detail: error.to_string() });
+        let detail = error.to_string();
+        if trouble.as_ref() != Some(&detail) {
+            tell(&news, HostNews::Trouble { detail: detail.clone() });
+            trouble = Some(detail);
+        }
         tokio::select! {
             () = told(&mut stop) => return Ok(()),
             () = tokio::time::sleep(pause(&error, &mut rng)) => {}
@@ -152,6 +162,7 @@ pub async fn run(
         register_key: None,
         job: None,
         chatter: Chatter::default(),
+        trouble: None,
         options,
         news,
         session,
@@ -246,6 +257,7 @@ impl Running {
         match done {
             Done::Registered(Ok((response, server))) => {
                 self.register_key = None;
+                self.trouble = None;
                 let credentials = HostCredentials::from_response(&response, server)?;
                 if self.session.local_addr()?.is_ipv4() != server.is_ipv4() {
                     self.session.rebind(server).await?;
@@ -264,6 +276,7 @@ impl Running {
             }
             Done::Registered(Err(error)) => return Err(error),
             Done::Renewed(Ok(response)) => {
+                self.trouble = None;
                 let key = RoleKey::from_presence(&response.presence)?;
                 let (host, now) = self.session.machine_mut();
                 host.update_key(now, key);
@@ -302,11 +315,18 @@ impl Running {
             self.trouble(&error);
             self.register_again(PAUSE_MAX)?;
         } else {
-            // Also what no repeat may cure, such as a key taken away: the listing lives until its lease ends,
-            // and then this says not_found and the registration fails for good.
-            let error = DriverError::Control(error);
+            let (now, error) = (self.options.clock.now(), DriverError::Control(error));
+            let pause = if error.is_transient() {
+                pause(&error, &mut self.rng)
+            } else {
+                // Not by a datagram either. The listing lives until its lease ends; then PRESENCE is refused, and
+                // the registration says whether this is for good.
+                let pause = REFUSED_PAUSE.mul_f64(self.rng.random_range(0.9..1.1));
+                self.renew_earliest = now.after(pause);
+                pause
+            };
             self.trouble(&error);
-            self.renew_at = self.options.clock.now().after(pause(&error, &mut self.rng));
+            self.renew_at = now.after(pause);
         }
         Ok(())
     }
@@ -353,8 +373,12 @@ impl Running {
         self.session.flush();
     }
 
-    fn trouble(&self, error: &impl ToString) {
-        tell(&self.news, HostNews::Trouble { detail: error.to_string() });
+    fn trouble(&mut self, error: &impl ToString) {
+        let detail = error.to_string();
+        if self.trouble.as_ref() != Some(&detail) {
+            tell(&self.news, HostNews::Trouble { detail: detail.clone() });
+            self.trouble = Some(detail);
+        }
     }
 
     fn tell_registered(&self, response: &RegisterResponse, server: SocketAddr) {
