@@ -160,3 +160,18 @@ async fn a_renewal_refused_for_good_is_told_once_and_repeated_slowly() {
     assert!(rest.iter().filter_map(refreshed).count() >= 5, "the host goes on meanwhile");
     running.abort();
 }
+
+#[tokio::test]
+async fn a_due_renewal_displaces_a_query_for_waiting_attempts() {
+    let (model, http) = start_with(Faults { queries_hang: 1, ..Faults::default() }).await;
+    model.server.lock().unwrap().ack_flags = 1;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (_stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    until(&mut news, registered).await;
+    let rest = gather(&mut news, Duration::from_secs(2)).await;
+    let renewals = rest.iter().filter(|it| matches!(it, HostNews::Renewed { .. })).count();
+    assert!(renewals >= 2, "{renewals}: the lease is 1.5 s");
+    assert!(calls(&http, "GET", "/v1/listings/") >= 2, "the query comes after");
+    running.abort();
+}

@@ -86,7 +86,12 @@ enum Done {
     Pending(Result<PendingResponse, ControlError>),
 }
 
-type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
+/// What is being asked of the control plane.
+struct Job {
+    /// A due renewal pushes it out: the lease is worth more than a hint.
+    may_wait: bool,
+    done: Pin<Box<dyn Future<Output = Done> + Send>>,
+}
 
 struct Running {
     options: HostOptions,
@@ -103,8 +108,10 @@ struct Running {
     register_earliest: Instant,
     /// Kept until a registration is known to be done, so that an ambiguous failure makes no second one.
     register_key: Option<IdempotencyKey>,
-    /// One request of the control plane at a time; registering pushes out the others.
+    /// One request of the control plane at a time; registering pushes out the others, renewing the query.
     job: Option<Job>,
+    /// Attempts wait that no NOTICE named; to be asked for, or being asked for.
+    attempts_pending: bool,
     chatter: Chatter,
     /// Told last, and nothing worked since.
     trouble: Option<String>,
@@ -161,6 +168,7 @@ pub async fn run(
         control,
         register_key: None,
         job: None,
+        attempts_pending: false,
         chatter: Chatter::default(),
         trouble: None,
         options,
@@ -202,11 +210,12 @@ impl Running {
     async fn serve(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), DriverError> {
         let clock = self.options.clock;
         loop {
-            let renew_at = if self.job.is_some() { Instant::MAX } else { self.renew_at };
+            let busy = self.job.as_ref().is_some_and(|job| !job.may_wait);
+            let renew_at = if busy { Instant::MAX } else { self.renew_at };
             let wake = clock.until(renew_at.min(self.chatter.next_at()));
             let job = async {
                 match &mut self.job {
-                    Some(job) => job.await,
+                    Some(job) => job.done.as_mut().await,
                     None => core::future::pending().await,
                 }
             };
@@ -225,9 +234,7 @@ impl Running {
             }
             let now = clock.now();
             self.chat(now);
-            if now >= self.renew_at && self.job.is_none() {
-                self.renew();
-            }
+            self.ask(now);
         }
     }
 
@@ -235,13 +242,7 @@ impl Running {
         match &stamped.event {
             HostEvent::InstanceChanged { .. } => self.ask_soon(),
             HostEvent::PresenceRefused(refused) if refused.is_gone() => self.ask_soon(),
-            HostEvent::AttemptsPending if self.job.is_none() => {
-                let (control, listing) = (self.control.clone(), self.listing);
-                self.job =
-                    Some(Box::pin(
-                        async move { Done::Pending(control.pending(listing, Duration::ZERO).await) },
-                    ));
-            }
+            HostEvent::AttemptsPending => self.attempts_pending = true,
             HostEvent::Attempt { attempt, event } => match event {
                 AttemptEvent::Connected { .. } => {
                     self.chatter.start(*attempt, self.options.messages, stamped.at);
@@ -257,6 +258,7 @@ impl Running {
         match done {
             Done::Registered(Ok((response, server))) => {
                 self.register_key = None;
+                self.attempts_pending = false;
                 self.trouble = None;
                 let credentials = HostCredentials::from_response(&response, server)?;
                 if self.session.local_addr()?.is_ipv4() != server.is_ipv4() {
@@ -291,13 +293,18 @@ impl Running {
             }
             Done::Renewed(Err(error)) => self.on_renewal_failed(error)?,
             Done::Pending(Ok(response)) => {
+                self.attempts_pending = false;
                 let (host, now) = self.session.machine_mut();
                 for pending in response.attempts.iter().filter(|pending| pending.joiner_bound) {
                     host.bind(now, pending.id, Duration::from_millis(pending.remaining_ms));
                 }
                 host_wake(&mut self.session);
             }
-            Done::Pending(Err(error)) => self.trouble(&error),
+            Done::Pending(Err(error)) => {
+                // The next ACK says it again, if it is still so.
+                self.attempts_pending = false;
+                self.trouble(&error);
+            }
         }
         Ok(())
     }
@@ -351,18 +358,26 @@ impl Running {
         self.register_earliest = at.after(ASK_INTERVAL);
         let pause = at.since(now);
         let (control, request) = (self.control.clone(), self.options.request.clone());
-        self.job = Some(Box::pin(async move {
+        let done = Box::pin(async move {
             tokio::time::sleep(pause).await;
             Done::Registered(register(control, request, key).await)
-        }));
+        });
+        self.job = Some(Job { may_wait: false, done });
         Ok(())
     }
 
-    fn renew(&mut self) {
+    /// Asks the control plane what is due: a renewal, in place of a query too, else attempts that wait.
+    fn ask(&mut self, now: Instant) {
         let (control, listing) = (self.control.clone(), self.listing);
-        self.renew_earliest = self.options.clock.now().after(ASK_INTERVAL);
-        let request = RenewRequest { version: Some(self.version), lease_ms: None };
-        self.job = Some(Box::pin(async move { Done::Renewed(control.renew(listing, &request).await) }));
+        if now >= self.renew_at && self.job.as_ref().is_none_or(|job| job.may_wait) {
+            self.renew_earliest = now.after(ASK_INTERVAL);
+            let request = RenewRequest { version: Some(self.version), lease_ms: None };
+            let done = Box::pin(async move { Done::Renewed(control.renew(listing, &request).await) });
+            self.job = Some(Job { may_wait: false, done });
+        } else if self.attempts_pending && self.job.is_none() {
+            let done = Box::pin(async move { Done::Pending(control.pending(listing, Duration::ZERO).await) });
+            self.job = Some(Job { may_wait: true, done });
+        }
     }
 
     fn chat(&mut self, now: Instant) {

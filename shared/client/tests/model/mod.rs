@@ -39,6 +39,8 @@ pub struct Faults {
     pub renewals_lost: usize,
     /// The next renewal supersedes the key at once, and its answer is late.
     pub rotate: bool,
+    /// As many queries for waiting attempts hang.
+    pub queries_hang: usize,
     /// A renewal is answered with this status.
     pub renewal_status: Option<u16>,
     /// As many registrations are answered with endpoints that cannot be resolved.
@@ -130,6 +132,15 @@ impl Model {
         (201, None, serde_json::to_string(&response).unwrap())
     }
 
+    fn pending(&self) -> Answer {
+        let mut faults = self.faults.lock().unwrap();
+        if faults.queries_hang > 0 {
+            faults.queries_hang -= 1;
+            return (1, None, String::new());
+        }
+        (200, None, r#"{"attempts":[]}"#.to_owned())
+    }
+
     fn get_attempt(&self, path: &str) -> Answer {
         let id: AttemptId = path.trim_start_matches("/v1/attempts/").parse().unwrap();
         if !self.server.lock().unwrap().has_attempt(id) {
@@ -189,6 +200,7 @@ impl Model {
             ("POST", "/v1/listings") => self.register(&seen.body),
             ("POST", _) => self.attempt(),
             ("PUT", _) => self.renew(&seen.body),
+            ("GET", path) if path.starts_with("/v1/listings/") => self.pending(),
             ("GET", path) => self.get_attempt(path),
             ("DELETE", _) => {
                 self.faults.lock().unwrap().delete_status.map_or((204, None, String::new()), problem)
