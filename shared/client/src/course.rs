@@ -186,14 +186,18 @@ impl Course {
         matches!(&self.stage, Stage::Linked { link, .. } if link.is_connected())
     }
 
-    /// Whether nothing is left to be done, and every event was taken.
-    pub(crate) fn is_over(&self) -> bool {
-        let over = match &self.stage {
+    /// Whether nothing is left to be done: no datagram is sent or awaited any more.
+    pub(crate) fn is_done(&self) -> bool {
+        match &self.stage {
             Stage::Linked { link, report } => link.is_over() && report.is_none(),
             Stage::Ended => true,
             Stage::Binding(_) => false,
-        };
-        over && self.events.len() == 0
+        }
+    }
+
+    /// Whether nothing is left to be done, and every event was taken.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_done() && self.events.len() == 0
     }
 
     pub(crate) fn poll_event(&mut self) -> Option<AttemptEvent> {

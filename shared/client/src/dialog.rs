@@ -34,17 +34,8 @@ pub(crate) enum Challenged {
     Ignored,
     /// The address is proved.
     Proved,
-    /// Another instance answers: the credential is of no more use.
+    /// Another instance answers, or somebody forged that. Nothing was changed; told once for each HELLO.
     OtherInstance(InstanceId),
-}
-
-/// What [`Dialog::poll_hello`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HelloStep {
-    /// Nothing was due, or a HELLO went out.
-    Quiet,
-    /// A HELLO went out, and so many got no answer that the port should change.
-    ChangePort,
 }
 
 #[derive(Debug)]
@@ -62,6 +53,10 @@ pub(crate) struct Dialog {
     hello_backoff: Backoff,
     hello_at: Instant,
     hellos: u32,
+    /// Another instance was told of since the last HELLO.
+    instance_doubted: bool,
+    /// So many HELLOs got no answer that the port should change.
+    port_doubted: bool,
     pub(crate) rng: SmallRng,
     round_trip: Option<Duration>,
 }
@@ -84,6 +79,8 @@ impl Dialog {
             hello_backoff: Backoff::new(BACKOFF_MIN, BACKOFF_MAX),
             hello_at: now,
             hellos: 0,
+            instance_doubted: false,
+            port_doubted: false,
             rng,
             round_trip: None,
         }
@@ -136,6 +133,7 @@ impl Dialog {
             self.hello_at = now;
             self.hello_backoff.reset();
             self.hellos = 0;
+            self.port_doubted = false;
         }
     }
 
@@ -145,20 +143,31 @@ impl Dialog {
     }
 
     /// Sends a HELLO when one is due.
-    pub(crate) fn poll_hello(&mut self, now: Instant, out: &mut Outbox) -> HelloStep {
+    pub(crate) fn poll_hello(&mut self, now: Instant, out: &mut Outbox) {
         if !self.seeking || now < self.hello_at {
-            return HelloStep::Quiet;
+            return;
         }
         self.send_hello(now, out);
         self.hello_at = now.after(self.hello_backoff.next(&mut self.rng));
         self.hellos += 1;
-        if self.hellos.is_multiple_of(HELLOS_PER_PORT + 1) { HelloStep::ChangePort } else { HelloStep::Quiet }
+        self.port_doubted |= self.hellos.is_multiple_of(HELLOS_PER_PORT + 1);
+    }
+
+    /// Whether the port should change now; then what was proved no longer holds. The owner asks only while nothing
+    /// of its own needs the port: the wish stays until then, or until the server answers.
+    pub(crate) const fn take_port_change(&mut self) -> bool {
+        let change = self.seeking && core::mem::replace(&mut self.port_doubted, false);
+        if change {
+            self.cookie = None;
+        }
+        change
     }
 
     /// Sends a HELLO out of turn: a request went unanswered, and a restarted server can say so only by CHALLENGE.
     pub(crate) fn send_hello(&mut self, now: Instant, out: &mut Outbox) {
         let nonce = self.rng.next_u64();
         self.nonces.push(nonce, now);
+        self.instance_doubted = false;
         let len = limits::HELLO_LEN_MIN;
         let hello =
             Hello { header: Header::new(Kind::Hello, len), key_id: self.key.id, nonce: U64::new(nonce) };
@@ -166,14 +175,16 @@ impl Dialog {
         out.push(Transmit::sealed(self.server, &hello, len, Direction::ToServer, secret));
     }
 
-    /// A CHALLENGE from the server's address. It has no MAC; the nonce alone shows that it answers us.
+    /// A CHALLENGE from the server's address. It has no MAC; the nonce alone shows that it answers us. Who reads our
+    /// HELLO can forge one that names another instance, so that leaves the nonce to the genuine answer.
     pub(crate) fn on_challenge(&mut self, now: Instant, challenge: &Challenge) -> Challenged {
         let Some(sent) = self.nonces.find(challenge.nonce.get()) else { return Challenged::Ignored };
-        self.nonces.clear();
         let instance = InstanceId(challenge.instance.get());
         if instance != self.instance {
-            return Challenged::OtherInstance(instance);
+            let told = core::mem::replace(&mut self.instance_doubted, true);
+            return if told { Challenged::Ignored } else { Challenged::OtherInstance(instance) };
         }
+        self.nonces.clear();
         self.round_trip = Some(now.since(sent));
         self.cookie = Some((challenge.cookie, now));
         self.seeking = false;
@@ -187,11 +198,6 @@ impl Dialog {
         if self.cookie.as_ref().is_none_or(newer) {
             self.cookie = Some((cookie, now));
         }
-    }
-
-    /// The local port changes: what was proved no longer holds.
-    pub(crate) const fn drop_cookie(&mut self) {
-        self.cookie = None;
     }
 
     /// When the cookie held is no longer used.

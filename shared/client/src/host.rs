@@ -15,7 +15,7 @@ use rendezvous_shared::wire::{
 
 use crate::course::{AttemptEvent, Course, Start};
 use crate::credentials::{HostCredentials, RoleKey};
-use crate::dialog::{BACKOFF_MAX, BACKOFF_MIN, Challenged, Dialog, HelloStep, SILENCES_MAX};
+use crate::dialog::{BACKOFF_MAX, BACKOFF_MIN, Challenged, Dialog, SILENCES_MAX};
 use crate::machine::{Backoff, Bounded, Machine, Outbox, Recent, Transmit};
 use crate::peer::{KEEP_ALIVE_DEFAULT, SendRefusal};
 use crate::refusal::Refused;
@@ -43,14 +43,19 @@ pub enum HostEvent {
         /// What remains of the presence.
         presence_remaining: Duration,
     },
-    /// PRESENCE was refused. When [`Refused::is_gone`], the host has stopped until it gets new credentials.
+    /// PRESENCE was refused. When [`Refused::is_gone`], the host has stopped until it gets another key, by
+    /// [`Host::update_key`] from a renewal of the lease (a renewal may just have superseded the key) or by
+    /// [`Host::replace`]. Introductions under way and links go on.
     PresenceRefused(Refused),
-    /// Another instance answers: the host has stopped until it gets new credentials.
+    /// Another instance answers, or somebody forged its CHALLENGE, which has no MAC. The host goes on as before and
+    /// tells this at most once for each HELLO. Ask the control plane, by a renewal of the lease: only when that does
+    /// not know the listing, register and [`Host::replace`]; else there is nothing to do but [`Host::update_key`].
     InstanceChanged {
         /// The instance that answers now.
         instance: InstanceId,
     },
-    /// Nothing is heard from the server; another local port may help.
+    /// Nothing is heard from the server; another local port may help. Told only while no introduction and no link
+    /// is under way: they would die with the port. It follows once they are over, if still nothing is heard.
     ChangePort,
     /// The server began to drain; told once for each instance.
     Draining,
@@ -138,11 +143,12 @@ impl Host {
         self.lan = lan;
     }
 
-    /// Goes on with the key of a renewal. The same key changes nothing.
+    /// Goes on with the key of a renewal, also after a refusal of the one before. The same key changes nothing.
     pub fn update_key(&mut self, now: Instant, key: RoleKey) {
-        if key.id == self.dialog.key.id || self.phase != Phase::Active {
+        if key.id == self.dialog.key.id || !matches!(self.phase, Phase::Active | Phase::Halted) {
             return;
         }
+        self.phase = Phase::Active;
         for (attempt, course) in &mut self.courses {
             course.update_secret(key.secret.attempt_right(*attempt));
         }
@@ -213,6 +219,12 @@ impl Host {
         self.courses.values().filter(|course| course.is_connected()).count()
     }
 
+    /// Whether the key was refused for good and no other has come since.
+    #[must_use]
+    pub fn is_halted(&self) -> bool {
+        self.phase == Phase::Halted
+    }
+
     /// Whether the address is proved and PRESENCE is being answered.
     #[must_use]
     pub fn is_present(&self) -> bool {
@@ -268,15 +280,9 @@ impl Host {
                 self.courses.values_mut().for_each(|course| course.on_proved(now));
             }
             Challenged::OtherInstance(instance) => {
-                self.halt();
                 self.events.push_over(HostEvent::InstanceChanged { instance });
             }
         }
-    }
-
-    fn halt(&mut self) {
-        self.phase = Phase::Halted;
-        self.courses.values_mut().for_each(Course::lose_server);
     }
 
     fn on_ack(&mut self, now: Instant, ack: &Signed<'_, Ack>) {
@@ -306,7 +312,7 @@ impl Host {
         self.presence_at = now.after(early);
         if let Some(refused) = refused {
             if refused.is_gone() {
-                self.halt();
+                self.phase = Phase::Halted;
             }
             self.events.push_over(HostEvent::PresenceRefused(refused));
             return;
@@ -407,16 +413,17 @@ impl Machine for Host {
         match self.phase {
             Phase::Active => {
                 self.poll_presence(now);
-                if self.dialog.poll_hello(now, &mut self.out) == HelloStep::ChangePort {
-                    self.dialog.drop_cookie();
-                    self.events.push_over(HostEvent::ChangePort);
-                }
+                self.dialog.poll_hello(now, &mut self.out);
             }
             Phase::Closing => self.poll_bye(now),
             Phase::Halted | Phase::Closed => {}
         }
         for course in self.courses.values_mut() {
             course.handle_timeout(now, &mut self.dialog, &mut self.out);
+        }
+        let port_is_free = self.phase == Phase::Active && self.courses.values().all(Course::is_done);
+        if port_is_free && self.dialog.take_port_change() {
+            self.events.push_over(HostEvent::ChangePort);
         }
     }
 

@@ -10,7 +10,7 @@ use rendezvous_shared::wire::{Answer, parse_answer, parse_peer};
 
 use crate::course::{AttemptEvent, Course, Start};
 use crate::credentials::JoinerCredentials;
-use crate::dialog::{Challenged, Dialog, HelloStep};
+use crate::dialog::{Challenged, Dialog};
 use crate::machine::{Bounded, Machine, Outbox, Transmit};
 use crate::peer::{KEEP_ALIVE_DEFAULT, SendRefusal};
 
@@ -29,7 +29,9 @@ pub enum JoinerEvent {
     Attempt(AttemptEvent),
     /// Nothing is heard from the server; another local port may help. Only before the port is bound.
     ChangePort,
-    /// The server restarted: the attempt is gone, the joiner has stopped.
+    /// Another instance answers, or somebody forged its CHALLENGE, which has no MAC. The joiner goes on as before and
+    /// tells this at most once for each HELLO, and only until it is introduced. Ask `GET /v1/attempts/{id}`: only
+    /// when that does not know the attempt is it over.
     InstanceChanged {
         /// The instance that answers now.
         instance: InstanceId,
@@ -109,14 +111,10 @@ impl Joiner {
                     self.events.push_over(JoinerEvent::Proved { round_trip });
                     self.course.on_proved(now);
                 }
-                Challenged::OtherInstance(instance) => {
-                    if self.course.is_binding() {
-                        self.course.close();
-                        self.events.push_over(JoinerEvent::InstanceChanged { instance });
-                    } else {
-                        self.course.lose_server();
-                    }
+                Challenged::OtherInstance(instance) if self.course.is_binding() => {
+                    self.events.push_over(JoinerEvent::InstanceChanged { instance });
                 }
+                Challenged::OtherInstance(_) => {}
             },
             Answer::Ack(ack) if ack.body.session.get() == self.dialog.session() => {
                 self.course.on_ack(now, &mut self.dialog, &ack);
@@ -147,12 +145,11 @@ impl Machine for Joiner {
 
     fn handle_timeout(&mut self, now: Instant) {
         // HELLO serves BIND; for REPORT and the link the address need not be proved again.
-        if self.course.is_binding()
-            && self.dialog.poll_hello(now, &mut self.out) == HelloStep::ChangePort
-            && !self.course.is_settled()
-        {
-            self.dialog.drop_cookie();
-            self.events.push_over(JoinerEvent::ChangePort);
+        if self.course.is_binding() {
+            self.dialog.poll_hello(now, &mut self.out);
+            if !self.course.is_settled() && self.dialog.take_port_change() {
+                self.events.push_over(JoinerEvent::ChangePort);
+            }
         }
         self.course.handle_timeout(now, &mut self.dialog, &mut self.out);
     }

@@ -6,8 +6,9 @@
 //! [`TRAILING_PUNCHES`] more after that, spaced as before. So whichever datagram is lost, a later one says the
 //! same, and the side that is connected first does not leave the other behind.
 //!
-//! The path used is where the connecting datagram came from; it moves only with a message newer than all before
-//! it, so that a replay from elsewhere moves nothing. TTLs are left alone.
+//! The path used is where the connecting datagram came from. It moves, since a NAT may give the peer another port,
+//! only to the source of a message with a higher ordinal than all messages before it: a delayed or replayed message
+//! moves nothing, and no punch does after the connecting one. TTLs are left alone.
 
 use core::time::Duration;
 use std::net::SocketAddr;

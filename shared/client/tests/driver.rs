@@ -9,226 +9,19 @@
 #![expect(dead_code, reason = "the world is used in part")]
 
 mod http;
+mod model;
 mod world;
 
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rendezvous_client::driver::host::{HostNews, HostOptions};
-use rendezvous_client::driver::joiner::{JoinOptions, JoinOutcome, JoinReport};
-use rendezvous_client::driver::{Messages, SystemClock, host, joiner};
-use rendezvous_client::{AttemptEvent, RoleKey, host::HostEvent};
-use rendezvous_shared::api::{
-    AttemptRequest, AttemptResponse, JoinerBody, LeaseBody, ListingBody, PresenceBody, RegisterRequest,
-    RegisterResponse, RenewResponse, UdpBody, VisibilityBody,
-};
-use rendezvous_shared::id::{Handle, ListingId};
+use model::{calls, host_options, join, refreshed, registered, start, until};
+use rendezvous_client::AttemptEvent;
+use rendezvous_client::driver::host::{self, HostNews};
+use rendezvous_client::driver::joiner::JoinOutcome;
+use rendezvous_client::host::HostEvent;
 use rendezvous_shared::time::Clock;
-use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
-
-use self::http::{Answer, Http, Seen};
 use world::server::Server;
-
-struct Model {
-    server: Mutex<Server>,
-    udp: SocketAddr,
-    clock: SystemClock,
-    version: Mutex<u64>,
-    key: Mutex<Option<RoleKey>>,
-}
-
-fn at() -> String {
-    "2026-01-01T00:00:00Z".to_owned()
-}
-
-impl Model {
-    fn presence(key: &RoleKey) -> PresenceBody {
-        PresenceBody {
-            key_id: key.id.to_hex(),
-            secret: key.secret.to_hex(),
-            refresh_ms: 300,
-            ttl_ms: 30_000,
-            expires_at: at(),
-        }
-    }
-
-    fn lease(&self) -> LeaseBody {
-        let version = *self.version.lock().unwrap();
-        LeaseBody { version, ttl_ms: 1_500, remaining_ms: None, expires_at: at() }
-    }
-
-    fn register(&self, body: &[u8]) -> Answer {
-        let request: RegisterRequest = serde_json::from_slice(body).unwrap();
-        let mut server = self.server.lock().unwrap();
-        let key = server.register(self.clock.now()).key;
-        *self.key.lock().unwrap() = Some(key.clone());
-        *self.version.lock().unwrap() = 1;
-        let response = RegisterResponse {
-            listing: ListingBody {
-                id: ListingId::new(server.instance.0, Handle(7)),
-                protocol: request.protocol,
-                name: request.name,
-                visibility: VisibilityBody::Public,
-                player_capacity: request.player_capacity,
-                attributes: request.attributes,
-                visible: false,
-                owned: true,
-                slot: None,
-                join_code: None,
-                lease: None,
-                presence_remaining_ms: None,
-            },
-            lease: self.lease(),
-            presence: Self::presence(&key),
-            udp: UdpBody { endpoints: vec![self.udp.to_string()] },
-            instance: server.instance.to_string(),
-        };
-        (201, None, serde_json::to_string(&response).unwrap())
-    }
-
-    fn attempt(&self) -> Answer {
-        let mut server = self.server.lock().unwrap();
-        let credentials = server.create_attempt(self.clock.now());
-        let response = AttemptResponse {
-            id: credentials.attempt,
-            listing_id: ListingId::new(server.instance.0, Handle(7)),
-            joiner: JoinerBody {
-                key_id: credentials.key.id.to_hex(),
-                secret: credentials.key.secret.to_hex(),
-            },
-            ttl_ms: 20_000,
-            expires_at: at(),
-            udp: UdpBody { endpoints: vec![self.udp.to_string()] },
-            instance: server.instance.to_string(),
-        };
-        (201, None, serde_json::to_string(&response).unwrap())
-    }
-
-    /// The first renewal after a registration finds that its version is stale.
-    fn renew(&self, body: &[u8]) -> Answer {
-        let sent: serde_json::Value = serde_json::from_slice(body).unwrap();
-        let mut version = self.version.lock().unwrap();
-        if *version == 1 {
-            *version = 5;
-            let body = r#"{"type":"about:blank","title":"","status":409,"code":"conflict","detail":"",
-                "reason":"stale_version","latest_version":5}"#;
-            return (409, None, body.to_owned());
-        }
-        assert_eq!(sent["version"], *version);
-        *version += 1;
-        drop(version);
-        let presence = Self::presence(self.key.lock().unwrap().as_ref().unwrap());
-        let response = RenewResponse { lease: self.lease(), presence };
-        (200, None, serde_json::to_string(&response).unwrap())
-    }
-
-    fn answer(&self, seen: &Seen) -> Answer {
-        match (seen.method.as_str(), seen.path.as_str()) {
-            ("POST", "/v1/listings") => self.register(&seen.body),
-            ("POST", _) => self.attempt(),
-            ("PUT", _) => self.renew(&seen.body),
-            ("DELETE", _) => (204, None, String::new()),
-            other => panic!("{other:?}"),
-        }
-    }
-}
-
-async fn start() -> (Arc<Model>, Http) {
-    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let mut server = Server::new(1);
-    server.refresh_ms = 300;
-    let model = Arc::new(Model {
-        server: Mutex::new(server),
-        udp: socket.local_addr().unwrap(),
-        clock: SystemClock::start(),
-        version: Mutex::new(1),
-        key: Mutex::new(None),
-    });
-    let http = {
-        let model = model.clone();
-        Http::serve(move |seen| model.answer(seen)).await
-    };
-    let served = model.clone();
-    tokio::spawn(async move {
-        let mut buffer = [0; 1500];
-        loop {
-            let received =
-                tokio::time::timeout(Duration::from_millis(5), socket.recv_from(&mut buffer)).await;
-            let out = {
-                let mut server = served.server.lock().unwrap();
-                let now = served.clock.now();
-                let mut out = server.due(now);
-                if let Ok(Ok((len, from))) = received {
-                    out.extend(server.handle(now, from, &buffer[..len]));
-                }
-                out
-            };
-            for (to, bytes) in out {
-                socket.send_to(&bytes, to).await.unwrap();
-            }
-        }
-    });
-    (model, http)
-}
-
-fn host_options(http: &Http, clock: SystemClock) -> HostOptions {
-    HostOptions {
-        control: http.client(),
-        request: RegisterRequest {
-            protocol: "test".to_owned(),
-            name: "a host".to_owned(),
-            visibility: VisibilityBody::Public,
-            player_capacity: 4,
-            attributes: std::collections::BTreeMap::new(),
-            slot: Some("one".to_owned()),
-            lease_ms: None,
-        },
-        lan: [None; 2],
-        messages: Messages { count: 3, interval: Duration::from_millis(20) },
-        clock,
-    }
-}
-
-async fn join(http: &Http, listing: ListingId, clock: SystemClock) -> JoinReport {
-    let options = JoinOptions {
-        control: http.client(),
-        listing,
-        request: AttemptRequest::default(),
-        lan: [None; 2],
-        messages: Messages { count: 3, interval: Duration::from_millis(20) },
-        clock,
-    };
-    let (news, _receiver) = mpsc::channel(256);
-    let (_keep, stop) = watch::channel(false);
-    let joined = tokio::time::timeout(Duration::from_secs(8), joiner::run(options, news, stop));
-    joined.await.expect("a join ends within 8 s").unwrap()
-}
-
-/// Waits for news that `wanted` makes something of.
-async fn until<T>(news: &mut mpsc::Receiver<HostNews>, wanted: impl Fn(&HostNews) -> Option<T>) -> T {
-    let wait = async {
-        loop {
-            let it = news.recv().await.expect("the host runs");
-            if let Some(found) = wanted(&it) {
-                return found;
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(8), wait).await.expect("news within 8 s")
-}
-
-fn refreshed(news: &HostNews) -> Option<()> {
-    matches!(news, HostNews::Event(it) if matches!(it.event, HostEvent::Refreshed { .. })).then_some(())
-}
-
-fn registered(news: &HostNews) -> Option<ListingId> {
-    match news {
-        HostNews::Registered { listing, .. } => Some(*listing),
-        _ => None,
-    }
-}
 
 #[tokio::test]
 async fn hosts_serve_joiners_renew_survive_a_restart_and_leave() {
@@ -253,9 +46,14 @@ async fn hosts_serve_joiners_renew_survive_a_restart_and_leave() {
     let mut server = Server::new(2);
     server.refresh_ms = 300;
     *model.server.lock().unwrap() = server;
+    model.faults.lock().unwrap().renewals_lost = 2;
+    let restarted = model.clock.now();
     let again = until(&mut news, registered).await;
     assert_ne!(again, listing);
     until(&mut news, refreshed).await;
+    let took = model.clock.now().since(restarted);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(calls(&http, "POST", "/v1/listings"), 1 + 3 + 1);
     let report = join(&http, again, model.clock).await;
     assert_eq!((report.outcome, report.received), (JoinOutcome::Connected, 3));
     until(&mut news, |it| match it {

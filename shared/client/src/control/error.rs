@@ -45,6 +45,15 @@ impl ControlError {
         }
     }
 
+    /// The pause the server asks for.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Problem { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
     /// Whether the object is not there, or no longer: register again.
     #[must_use]
     pub fn is_gone(&self) -> bool {

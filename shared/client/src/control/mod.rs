@@ -105,6 +105,13 @@ impl ControlClient {
         Transport::new(&uri, api_key, options).map(|transport| Self(Arc::new(transport)))
     }
 
+    /// The same client, with the same connections and the same bound on them, that tries each request `tries` times
+    /// in all: 1 for who repeats at a pace of its own.
+    #[must_use]
+    pub fn with_tries(&self, tries: u32) -> Self {
+        Self(Arc::new(self.0.with_tries(tries)))
+    }
+
     /// Publishes a listing. A repeat after an ambiguous failure takes the same `key`.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! One request over HTTP/1.1 with its retries.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -83,12 +84,13 @@ fn encode(text: &str, out: &mut String) {
     }
 }
 
+#[derive(Clone)]
 pub(super) struct Transport {
     client: Client<HttpConnector, Full<Bytes>>,
     base: String,
     bearer: HeaderValue,
     options: ControlOptions,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
 }
 
 impl Transport {
@@ -114,9 +116,15 @@ impl Transport {
             .pool_idle_timeout(Duration::from_secs(20))
             .pool_max_idle_per_host(options.concurrency)
             .build(connector);
-        let slots = Semaphore::new(options.concurrency.max(1));
+        let slots = Arc::new(Semaphore::new(options.concurrency.max(1)));
         let base = format!("http://{authority}{}", base.path().trim_end_matches('/'));
         Ok(Self { client, base, bearer, options, slots })
+    }
+
+    pub(super) fn with_tries(&self, tries: u32) -> Self {
+        let mut other = self.clone();
+        other.options.tries = tries;
+        other
     }
 
     pub(super) const fn base(&self) -> &String {

@@ -25,8 +25,14 @@ use crate::host::{Host, HostEvent};
 
 /// Longest pause before the control plane is tried again: a host must be back within one refresh interval.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// A crowd that saw its server restart comes back spread over this.
-const REGISTER_SPREAD: Duration = Duration::from_millis(500);
+/// A crowd that saw its server restart asks the control plane spread over this.
+const ASK_SPREAD: Duration = Duration::from_millis(250);
+/// Least distance between two registrations, and between two renewals that a datagram brought about.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest `Retry-After` that is kept to: a server back earlier than it said should be found.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
+/// Pause after a renewal that no repeat may cure, such as with an API key taken away. It may be given back.
+const REFUSED_PAUSE: Duration = Duration::from_secs(10);
 /// Time for BYE, and for DELETE, when told to stop.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
@@ -64,7 +70,8 @@ pub enum HostNews {
     },
     /// The listing is gone or the server restarted; it is being registered again.
     Registering,
-    /// The control plane did not do what was asked; tried again.
+    /// The control plane did not do what was asked; tried again: within a second, later when the server said so,
+    /// after 10 s when a renewal was refused for good. The same trouble is told once until something works.
     Trouble {
         /// For people.
         detail: String,
@@ -79,25 +86,40 @@ enum Done {
     Pending(Result<PendingResponse, ControlError>),
 }
 
-type Job = Pin<Box<dyn Future<Output = Done> + Send>>;
+/// What is being asked of the control plane.
+struct Job {
+    /// A due renewal pushes it out: the lease is worth more than a hint.
+    may_wait: bool,
+    done: Pin<Box<dyn Future<Output = Done> + Send>>,
+}
 
 struct Running {
     options: HostOptions,
     news: mpsc::Sender<HostNews>,
     session: Session<Host>,
+    /// Tries once: the repeats are made here, where the host's state may have changed meanwhile.
+    control: ControlClient,
     listing: ListingId,
     version: u64,
     renew_at: Instant,
+    /// No datagram brings about a renewal before.
+    renew_earliest: Instant,
+    /// No registration is sent before.
+    register_earliest: Instant,
     /// Kept until a registration is known to be done, so that an ambiguous failure makes no second one.
     register_key: Option<IdempotencyKey>,
-    /// One request of the control plane at a time; registering pushes out the others.
+    /// One request of the control plane at a time; registering pushes out the others, renewing the query.
     job: Option<Job>,
+    /// Attempts wait that no NOTICE named; to be asked for, or being asked for.
+    attempts_pending: bool,
     chatter: Chatter,
+    /// Told last, and nothing worked since.
+    trouble: Option<String>,
     rng: SmallRng,
 }
 
 /// Hosts until `stop` turns true or its sender is gone, then sends BYE and DELETE. Never gives up on a server that
-/// cannot be reached.
+/// cannot be reached, or whose name does not resolve; it asks again within a second, or when the server said.
 ///
 /// # Errors
 /// A refusal that repeating does not cure (no such key, an invalid listing, ...), or the socket's end.
@@ -108,19 +130,29 @@ pub async fn run(
 ) -> Result<(), DriverError> {
     let seed = random_seed()?;
     let mut rng = SmallRng::seed_from_u64(seed.rotate_left(32));
+    let control = options.control.with_tries(1);
     let key = IdempotencyKey::random()?;
+    let mut trouble = None;
     let (response, server) = loop {
-        let registered = tokio::select! {
+        let attempt = register(control.clone(), options.request.clone(), key.clone());
+        let error = tokio::select! {
             () = told(&mut stop) => return Ok(()),
-            registered = register(options.control.clone(), options.request.clone(), key.clone()) => registered,
+            registered = attempt => match registered {
+                Ok(registered) => break registered,
+                Err(error) => error,
+            },
         };
-        match registered {
-            Ok(registered) => break registered,
-            Err(DriverError::Control(error)) if error.is_transient() => {
-                tell(&news, HostNews::Trouble { detail: error.to_string() });
-                tokio::time::sleep(PAUSE_MAX.mul_f64(rng.random_range(0.5..1.0))).await;
-            }
-            Err(error) => return Err(error),
+        if !error.is_transient() {
+            return Err(error);
+        }
+        let detail = error.to_string();
+        if trouble.as_ref() != Some(&detail) {
+            tell(&news, HostNews::Trouble { detail: detail.clone() });
+            trouble = Some(detail);
+        }
+        tokio::select! {
+            () = told(&mut stop) => return Ok(()),
+            () = tokio::time::sleep(pause(&error, &mut rng)) => {}
         }
     };
     let now = options.clock.now();
@@ -131,9 +163,14 @@ pub async fn run(
         listing: response.listing.id,
         version: response.lease.version,
         renew_at: renewal(&response.lease.ttl_ms, now),
+        renew_earliest: now,
+        register_earliest: now.after(ASK_INTERVAL),
+        control,
         register_key: None,
         job: None,
+        attempts_pending: false,
         chatter: Chatter::default(),
+        trouble: None,
         options,
         news,
         session,
@@ -150,6 +187,15 @@ fn renewal(ttl_ms: &u64, now: Instant) -> Instant {
     now.after(Duration::from_millis(*ttl_ms / 3))
 }
 
+/// How long to wait after `error`: as the server asks, else at most [`PAUSE_MAX`].
+fn pause(error: &DriverError, rng: &mut SmallRng) -> Duration {
+    let pause = PAUSE_MAX.mul_f64(rng.random_range(0.5..1.0));
+    // The server's hint is the least to wait; jitter comes on top, so that a crowd spreads.
+    let DriverError::Control(error) = error else { return pause };
+    let asked = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
+    pause.max(asked.mul_f64(rng.random_range(1.0..1.5)))
+}
+
 async fn register(
     control: ControlClient,
     request: RegisterRequest,
@@ -164,11 +210,12 @@ impl Running {
     async fn serve(&mut self, stop: &mut watch::Receiver<bool>) -> Result<(), DriverError> {
         let clock = self.options.clock;
         loop {
-            let renew_at = if self.job.is_some() { Instant::MAX } else { self.renew_at };
+            let busy = self.job.as_ref().is_some_and(|job| !job.may_wait);
+            let renew_at = if busy { Instant::MAX } else { self.renew_at };
             let wake = clock.until(renew_at.min(self.chatter.next_at()));
             let job = async {
                 match &mut self.job {
-                    Some(job) => job.await,
+                    Some(job) => job.done.as_mut().await,
                     None => core::future::pending().await,
                 }
             };
@@ -176,7 +223,7 @@ impl Running {
                 () = told(stop) => return Ok(()),
                 stamped = self.session.next() => {
                     let stamped = stamped?;
-                    self.on_event(&stamped)?;
+                    self.on_event(&stamped);
                     tell(&self.news, HostNews::Event(stamped));
                 }
                 done = job => {
@@ -187,25 +234,15 @@ impl Running {
             }
             let now = clock.now();
             self.chat(now);
-            if now >= self.renew_at && self.job.is_none() {
-                self.renew();
-            }
+            self.ask(now);
         }
     }
 
-    fn on_event(&mut self, stamped: &Stamped<HostEvent>) -> Result<(), DriverError> {
+    fn on_event(&mut self, stamped: &Stamped<HostEvent>) {
         match &stamped.event {
-            HostEvent::InstanceChanged { .. } => self.register_again(REGISTER_SPREAD)?,
-            HostEvent::PresenceRefused(refused) if refused.is_gone() => {
-                self.register_again(REGISTER_SPREAD)?
-            }
-            HostEvent::AttemptsPending if self.job.is_none() => {
-                let (control, listing) = (self.options.control.clone(), self.listing);
-                self.job =
-                    Some(Box::pin(
-                        async move { Done::Pending(control.pending(listing, Duration::ZERO).await) },
-                    ));
-            }
+            HostEvent::InstanceChanged { .. } => self.ask_soon(),
+            HostEvent::PresenceRefused(refused) if refused.is_gone() => self.ask_soon(),
+            HostEvent::AttemptsPending => self.attempts_pending = true,
             HostEvent::Attempt { attempt, event } => match event {
                 AttemptEvent::Connected { .. } => {
                     self.chatter.start(*attempt, self.options.messages, stamped.at);
@@ -215,13 +252,14 @@ impl Running {
             },
             _ => {}
         }
-        Ok(())
     }
 
     async fn on_done(&mut self, done: Done) -> Result<(), DriverError> {
         match done {
             Done::Registered(Ok((response, server))) => {
                 self.register_key = None;
+                self.attempts_pending = false;
+                self.trouble = None;
                 let credentials = HostCredentials::from_response(&response, server)?;
                 if self.session.local_addr()?.is_ipv4() != server.is_ipv4() {
                     self.session.rebind(server).await?;
@@ -233,69 +271,113 @@ impl Running {
                 self.renew_at = renewal(&response.lease.ttl_ms, now);
                 self.tell_registered(&response, server);
             }
-            Done::Registered(Err(DriverError::Control(error))) if error.is_transient() => {
+            Done::Registered(Err(error)) if error.is_transient() => {
                 self.trouble(&error);
-                self.register_again(PAUSE_MAX)?;
+                let pause = pause(&error, &mut self.rng);
+                self.register_again(pause)?;
             }
             Done::Registered(Err(error)) => return Err(error),
             Done::Renewed(Ok(response)) => {
+                self.trouble = None;
                 let key = RoleKey::from_presence(&response.presence)?;
                 let (host, now) = self.session.machine_mut();
                 host.update_key(now, key);
                 self.version = response.lease.version;
                 self.renew_at = renewal(&response.lease.ttl_ms, now);
+                let refused = host.is_halted();
                 tell(&self.news, HostNews::Renewed { version: self.version });
+                if refused {
+                    // The lease stands, but its own key is refused: nothing is left but another listing.
+                    self.register_again(Duration::ZERO)?;
+                }
             }
-            Done::Renewed(Err(error)) => self.on_renewal_failed(&error)?,
+            Done::Renewed(Err(error)) => self.on_renewal_failed(error)?,
             Done::Pending(Ok(response)) => {
+                self.attempts_pending = false;
                 let (host, now) = self.session.machine_mut();
                 for pending in response.attempts.iter().filter(|pending| pending.joiner_bound) {
                     host.bind(now, pending.id, Duration::from_millis(pending.remaining_ms));
                 }
                 host_wake(&mut self.session);
             }
-            Done::Pending(Err(error)) => self.trouble(&error),
+            Done::Pending(Err(error)) => {
+                // The next ACK says it again, if it is still so.
+                self.attempts_pending = false;
+                self.trouble(&error);
+            }
         }
         Ok(())
     }
 
-    fn on_renewal_failed(&mut self, error: &ControlError) -> Result<(), DriverError> {
+    fn on_renewal_failed(&mut self, error: ControlError) -> Result<(), DriverError> {
         if let Some(latest) = error.latest_version() {
             // An answer was lost, so the version went on without us: renew from where it is.
             self.version = latest;
             self.renew_at = self.options.clock.now();
         } else if error.is_gone() {
-            self.register_again(REGISTER_SPREAD)?;
+            // Whoever comes here is spread already: by its renewals, or by ASK_SPREAD.
+            self.register_again(Duration::ZERO)?;
+        } else if !error.is_transient() && self.session.machine().is_halted() {
+            // Neither key nor lease is to be had; the registration says whether that is for good.
+            self.trouble(&error);
+            self.register_again(PAUSE_MAX)?;
         } else {
-            // Also what no repeat may cure, such as a key taken away: the listing lives until its lease ends,
-            // and then this says not_found and the registration fails for good.
-            self.trouble(error);
-            let pause = PAUSE_MAX.mul_f64(self.rng.random_range(0.5..1.0));
-            self.renew_at = self.options.clock.now().after(pause);
+            let (now, error) = (self.options.clock.now(), DriverError::Control(error));
+            let pause = if error.is_transient() {
+                pause(&error, &mut self.rng)
+            } else {
+                // Not by a datagram either. The listing lives until its lease ends; then PRESENCE is refused, and
+                // the registration says whether this is for good.
+                let pause = REFUSED_PAUSE.mul_f64(self.rng.random_range(0.9..1.1));
+                self.renew_earliest = now.after(pause);
+                pause
+            };
+            self.trouble(&error);
+            self.renew_at = now.after(pause);
         }
         Ok(())
     }
 
-    /// Registers again within `spread`, instead of whatever is being asked of the control plane.
-    fn register_again(&mut self, spread: Duration) -> Result<(), DriverError> {
+    /// Has the control plane decide, by a renewal, whether the server restarted, as a CHALLENGE claims without a MAC,
+    /// or what key is good, after a refusal of the one in use. A renewal under way is left to say so.
+    fn ask_soon(&mut self) {
+        let spread = ASK_SPREAD.mul_f64(self.rng.random_range(0.0..1.0));
+        let soon = self.options.clock.now().after(spread).max(self.renew_earliest);
+        self.renew_at = self.renew_at.min(soon);
+    }
+
+    /// Registers again after `pause`, instead of whatever is being asked of the control plane.
+    fn register_again(&mut self, pause: Duration) -> Result<(), DriverError> {
         let key = match &self.register_key {
             Some(key) => key.clone(),
             None => self.register_key.insert(IdempotencyKey::random()?).clone(),
         };
         tell(&self.news, HostNews::Registering);
-        let pause = spread.mul_f64(self.rng.random_range(0.1..1.0));
-        let (control, request) = (self.options.control.clone(), self.options.request.clone());
-        self.job = Some(Box::pin(async move {
+        let now = self.options.clock.now();
+        let at = now.after(pause).max(self.register_earliest);
+        self.register_earliest = at.after(ASK_INTERVAL);
+        let pause = at.since(now);
+        let (control, request) = (self.control.clone(), self.options.request.clone());
+        let done = Box::pin(async move {
             tokio::time::sleep(pause).await;
             Done::Registered(register(control, request, key).await)
-        }));
+        });
+        self.job = Some(Job { may_wait: false, done });
         Ok(())
     }
 
-    fn renew(&mut self) {
-        let (control, listing) = (self.options.control.clone(), self.listing);
-        let request = RenewRequest { version: Some(self.version), lease_ms: None };
-        self.job = Some(Box::pin(async move { Done::Renewed(control.renew(listing, &request).await) }));
+    /// Asks the control plane what is due: a renewal, in place of a query too, else attempts that wait.
+    fn ask(&mut self, now: Instant) {
+        let (control, listing) = (self.control.clone(), self.listing);
+        if now >= self.renew_at && self.job.as_ref().is_none_or(|job| job.may_wait) {
+            self.renew_earliest = now.after(ASK_INTERVAL);
+            let request = RenewRequest { version: Some(self.version), lease_ms: None };
+            let done = Box::pin(async move { Done::Renewed(control.renew(listing, &request).await) });
+            self.job = Some(Job { may_wait: false, done });
+        } else if self.attempts_pending && self.job.is_none() {
+            let done = Box::pin(async move { Done::Pending(control.pending(listing, Duration::ZERO).await) });
+            self.job = Some(Job { may_wait: true, done });
+        }
     }
 
     fn chat(&mut self, now: Instant) {
@@ -306,8 +388,12 @@ impl Running {
         self.session.flush();
     }
 
-    fn trouble(&self, error: &ControlError) {
-        tell(&self.news, HostNews::Trouble { detail: error.to_string() });
+    fn trouble(&mut self, error: &impl ToString) {
+        let detail = error.to_string();
+        if self.trouble.as_ref() != Some(&detail) {
+            tell(&self.news, HostNews::Trouble { detail: detail.clone() });
+            self.trouble = Some(detail);
+        }
     }
 
     fn tell_registered(&self, response: &RegisterResponse, server: SocketAddr) {
@@ -331,6 +417,8 @@ impl Running {
         let _ = tokio::time::timeout(STOP_MAX, bye).await;
         match tokio::time::timeout(STOP_MAX, self.options.control.delete(self.listing)).await {
             Ok(Ok(())) => {}
+            // Its lease ended, or the answer to an earlier try was lost: gone is what was wanted.
+            Ok(Err(error)) if error.is_gone() => {}
             Ok(Err(error)) => self.trouble(&error),
             Err(_) => self.trouble(&ControlError::Unreachable("DELETE was not answered in time".to_owned())),
         }

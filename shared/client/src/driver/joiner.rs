@@ -1,5 +1,7 @@
 //! A joiner from start to end: attempt over HTTP, introduction, link, messages.
 
+use core::future::Future;
+use core::pin::Pin;
 use core::time::Duration;
 
 use rendezvous_shared::api::AttemptRequest;
@@ -19,6 +21,9 @@ use crate::refusal::Refused;
 
 /// How long a joiner that has sent all its messages waits for the rest of the host's.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Least distance between two questions whether the attempt is still known.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What to join and how.
 #[derive(Clone, Debug)]
@@ -45,7 +50,7 @@ pub enum JoinNews {
         /// Its id.
         attempt: AttemptId,
     },
-    /// What the joiner told.
+    /// What the joiner told; [`JoinerEvent::InstanceChanged`] only once the control plane confirmed it.
     Event(Stamped<JoinerEvent>),
 }
 
@@ -62,7 +67,7 @@ pub enum JoinOutcome {
     PeerSilent,
     /// Introduced, and somebody without the punch secret answered.
     PeerUnrecognised,
-    /// The server restarted; the attempt is gone.
+    /// The server restarted and says over HTTP that it does not know the attempt.
     ServerRestarted,
     /// Told to stop before any of these.
     Stopped,
@@ -114,6 +119,14 @@ pub async fn run(
         sent: 0,
         received: 0,
     };
+    let mut doubt = Doubt {
+        control: options.control.with_tries(1),
+        attempt: response.id,
+        clock,
+        earliest: created,
+        event: None,
+        job: None,
+    };
     let mut chatter = Chatter::default();
     let mut ends = Instant::MAX;
     loop {
@@ -122,12 +135,22 @@ pub async fn run(
             () = told(&mut stop) => break,
             stamped = session.next() => {
                 let stamped = stamped?;
+                if matches!(stamped.event, JoinerEvent::InstanceChanged { .. }) {
+                    doubt.ask(stamped);
+                    continue;
+                }
                 let over = note(&mut report, &stamped, &mut chatter, options.messages);
                 tell(&news, JoinNews::Event(stamped));
                 if over {
                     break;
                 }
             }
+            // Once introduced the server is of no more use, so it may well be gone.
+            stamped = doubt.is_confirmed() => if report.introduced.is_none() {
+                report.outcome = JoinOutcome::ServerRestarted;
+                tell(&news, JoinNews::Event(stamped));
+                break;
+            },
             () = tokio::time::sleep(wake) => {}
         }
         for _ in chatter.due(clock.now(), options.messages.interval) {
@@ -148,6 +171,47 @@ pub async fn run(
     Ok(report)
 }
 
+/// Whether the server restarted, which a CHALLENGE claims without a MAC. Only the control plane's word counts; while
+/// it gives none, the attempt goes on, and the next claim asks again.
+struct Doubt {
+    control: ControlClient,
+    attempt: AttemptId,
+    clock: SystemClock,
+    earliest: Instant,
+    /// Told once it is confirmed.
+    event: Option<Stamped<JoinerEvent>>,
+    job: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
+}
+
+impl Doubt {
+    fn ask(&mut self, claim: Stamped<JoinerEvent>) {
+        if self.job.is_some() {
+            return;
+        }
+        let now = self.clock.now();
+        let at = now.max(self.earliest);
+        self.earliest = at.after(ASK_INTERVAL);
+        self.event = Some(claim);
+        let (control, attempt) = (self.control.clone(), self.attempt);
+        self.job = Some(Box::pin(async move {
+            tokio::time::sleep(at.since(now)).await;
+            control.get_attempt(attempt).await.is_err_and(|error| error.is_gone())
+        }));
+    }
+
+    /// Comes back only with a confirmed claim. May be dropped at any await without losing an answer.
+    async fn is_confirmed(&mut self) -> Stamped<JoinerEvent> {
+        if let Some(job) = &mut self.job {
+            let gone = job.await;
+            self.job = None;
+            if let Some(event) = self.event.take().filter(|_| gone) {
+                return event;
+            }
+        }
+        core::future::pending().await
+    }
+}
+
 /// Takes note of an event; true when nothing more is to come.
 fn note(
     report: &mut JoinReport,
@@ -157,11 +221,9 @@ fn note(
 ) -> bool {
     let event = match &stamped.event {
         JoinerEvent::Attempt(event) => event,
-        JoinerEvent::InstanceChanged { .. } => {
-            report.outcome = JoinOutcome::ServerRestarted;
-            return true;
+        JoinerEvent::Proved { .. } | JoinerEvent::ChangePort | JoinerEvent::InstanceChanged { .. } => {
+            return false;
         }
-        JoinerEvent::Proved { .. } | JoinerEvent::ChangePort => return false,
     };
     match event {
         AttemptEvent::Bound => false,

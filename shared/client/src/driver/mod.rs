@@ -44,6 +44,19 @@ pub enum DriverError {
     Random(#[from] getrandom::Error),
 }
 
+impl DriverError {
+    /// Whether the same may succeed later: see [`ControlError::is_transient`]; a name that does not resolve counts
+    /// too, since resolvers have bad moments.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Control(error) => error.is_transient(),
+            Self::NoEndpoint(_) => true,
+            Self::Credentials(_) | Self::Socket(_) | Self::Random(_) => false,
+        }
+    }
+}
+
 /// Messages to send over each link, to try it out.
 #[derive(Clone, Copy, Debug)]
 pub struct Messages {

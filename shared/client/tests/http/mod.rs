@@ -19,7 +19,8 @@ pub struct Seen {
     pub body: Bytes,
 }
 
-/// Status, `Retry-After`, body. Status 0 closes the connection without an answer.
+/// Status, `Retry-After`, body. Status 0 closes the connection without an answer, 1 never answers, and 1000 more than
+/// a status answers with that after 700 ms.
 pub type Answer = (u16, Option<u32>, String);
 
 pub struct Http {
@@ -45,7 +46,14 @@ impl Http {
                         let path = head.uri.to_string();
                         let seen = Seen { method: head.method, path, headers: head.headers, body };
                         log.lock().unwrap().push(seen.clone());
-                        let (status, retry_after, body) = answer(&seen);
+                        let (mut status, retry_after, body) = answer(&seen);
+                        if status == 1 {
+                            std::future::pending::<()>().await;
+                        }
+                        if status > 1000 {
+                            status -= 1000;
+                            tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+                        }
                         if status == 0 {
                             return Err(std::io::Error::other("closed as the test wants"));
                         }

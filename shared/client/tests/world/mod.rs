@@ -11,6 +11,7 @@ use rand::{RngExt, SeedableRng};
 use rendezvous_client::host::{Host, HostEvent};
 use rendezvous_client::joiner::{Joiner, JoinerEvent};
 use rendezvous_client::{AttemptEvent, Machine, Transmit};
+use rendezvous_shared::id::AttemptId;
 use rendezvous_shared::time::Instant;
 
 use server::Server;
@@ -176,6 +177,15 @@ impl World {
             HostEvent::Attempt { event, .. } => Some(event),
             _ => None,
         })
+    }
+
+    /// The attempt the host was first told of.
+    pub fn attempt(&self) -> AttemptId {
+        let told = self.host_events.iter().find_map(|event| match event {
+            HostEvent::Attempt { attempt, .. } => Some(*attempt),
+            _ => None,
+        });
+        told.unwrap()
     }
 
     pub fn both_connected(&self) -> bool {

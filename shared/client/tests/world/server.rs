@@ -41,6 +41,8 @@ pub struct Server {
     pub refuse_bind: Option<(u8, u8)>,
     /// Answers PRESENCE with this code.
     pub refuse_presence: Option<u8>,
+    /// Flags of each ACK.
+    pub ack_flags: u8,
     pub introductions: usize,
     pub reports: Vec<u8>,
     pub byes: usize,
@@ -60,11 +62,22 @@ impl Server {
             planned: Vec::new(),
             refuse_bind: None,
             refuse_presence: None,
+            ack_flags: 0,
             introductions: 0,
             reports: Vec::new(),
             byes: 0,
             refresh_ms: 10_000,
         }
+    }
+
+    /// Whether a listing is registered.
+    pub fn has_listing(&self) -> bool {
+        self.host_key.is_some()
+    }
+
+    /// Whether `attempt` was made here.
+    pub fn has_attempt(&self, attempt: AttemptId) -> bool {
+        self.attempts.contains_key(&attempt)
     }
 
     pub fn register(&mut self, now: Instant) -> HostCredentials {
@@ -207,6 +220,7 @@ impl Server {
             sequence: proof.sequence,
             cookie: self.cookie(&proof.key_id, to, now.as_millis()),
             code,
+            flags: self.ack_flags,
             lease_remaining_ms: U32::new(60_000),
             presence_remaining_ms: U32::new(30_000),
             refresh_ms: U32::new(self.refresh_ms),
