@@ -119,6 +119,8 @@ enum State {
 struct Path {
     to: Endpoint,
     left: u8,
+    /// A valid datagram came from there: what is said per path, since another path may be open in one direction only.
+    heard: bool,
 }
 
 /// One link. Its owner shares a socket with it: it hands in what the peer sent and takes away what to send.
@@ -157,7 +159,7 @@ impl Link {
         let mut paths = Vec::<Path>::with_capacity(PATHS_MAX);
         for (to, left) in public.into_iter().chain(lan) {
             if let Some(to) = to.filter(|to| paths.iter().all(|path| path.to != *to)) {
-                paths.push(Path { to, left });
+                paths.push(Path { to, left, heard: false });
             }
         }
         Self {
@@ -197,13 +199,13 @@ impl Link {
         }
         self.heard = true;
         self.heard_at = now;
+        self.learn(from);
         match datagram.body {
             PeerBody::Punch { heard: true } => self.connect(now, from),
             PeerBody::Punch { heard: false } => {
-                self.learn(from);
                 if self.answers_left > 0 {
                     self.answers_left -= 1;
-                    self.punch(now, from);
+                    self.punch(now, from, true);
                 }
             }
             PeerBody::Message { ordinal, payload } => {
@@ -238,7 +240,7 @@ impl Link {
                 self.tell(LinkEvent::Closed);
             }
             State::Connected(to) => {
-                self.punch(now, to);
+                self.punch(now, to, true);
                 let pause = if self.rounds_left > 0 { self.retry } else { self.keep_alive };
                 self.rounds_left = self.rounds_left.saturating_sub(1);
                 self.next_at =
@@ -340,9 +342,10 @@ impl Link {
 
     /// Punches a verified source too: a NAT may have given the peer another port towards us.
     fn learn(&mut self, from: Endpoint) {
+        self.paths.iter_mut().filter(|path| path.to == from).for_each(|path| path.heard = true);
         let known = self.paths.iter().any(|path| path.to == from && path.left > 0);
         if !known && self.paths.len() < PATHS_MAX {
-            self.paths.push(Path { to: from, left: self.rounds_left });
+            self.paths.push(Path { to: from, left: self.rounds_left, heard: true });
         }
     }
 
@@ -350,12 +353,12 @@ impl Link {
         for at in 0..self.paths.len() {
             if self.paths[at].left > 0 {
                 self.paths[at].left -= 1;
-                self.punch(now, self.paths[at].to);
+                self.punch(now, self.paths[at].to, self.paths[at].heard);
             }
         }
     }
 
-    fn punch(&mut self, now: Instant, to: Endpoint) {
+    fn punch(&mut self, now: Instant, to: Endpoint, heard: bool) {
         self.punches += 1;
         if !self.heard {
             self.asked_at = Some(now);
@@ -365,7 +368,7 @@ impl Link {
             header: Header::new(Kind::Punch, len),
             attempt: self.attempt.to_bytes(),
             role: self.role as u8,
-            heard: u8::from(self.heard),
+            heard: u8::from(heard),
             reserved: [0; 2],
             ordinal: U32::new(self.punches),
         };
