@@ -60,3 +60,32 @@ pub(crate) fn watch(ended: &Receiver<Event>, readiness: &Readiness) -> Result<()
         return Err(ServeError::Thread { thread, cause });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam::channel::bounded;
+
+    #[test]
+    fn a_panic_is_the_end_of_the_process_and_readiness_says_so() {
+        let (events, ended) = bounded(4);
+        let readiness = Readiness::new();
+        readiness.set(ReadyState::Ready);
+        let store = spawn("store", &events, || panic!("planted")).unwrap();
+        let error = watch(&ended, &readiness).unwrap_err();
+        assert_eq!(error.exit_code() as u8, 70);
+        assert_eq!(error.to_string(), "the store thread ended: it panicked");
+        assert_eq!(readiness.get(), ReadyState::Unavailable);
+        store.join().unwrap();
+    }
+
+    #[test]
+    fn only_the_control_thread_may_end_well() {
+        for (thread, well) in [("control", true), ("ring-0", false), ("store", false)] {
+            let (events, ended) = bounded(4);
+            events.send(Event::Ready).unwrap();
+            events.send(Event::Ended(thread, Ok(()))).unwrap();
+            assert_eq!(watch(&ended, &Readiness::new()).is_ok(), well, "{thread}");
+        }
+    }
+}
