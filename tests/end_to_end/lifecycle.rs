@@ -1,7 +1,7 @@
 //! Readiness, drain, signals, exit codes.
 
-use std::io::{BufRead, BufReader};
-use std::net::{TcpStream, UdpSocket};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -127,4 +127,25 @@ fn a_log_nobody_reads_is_no_reason_to_die() {
     kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
     let status = wait_for(SOON, "end of the server", || server.try_wait().unwrap());
     assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_banner_nobody_reads_keeps_nobody_from_stopping() {
+    // A pipe that is full from the start, and never read.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::io::ioctl_fionbio(&writer, true).unwrap();
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&writer, false).unwrap();
+    let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = Command::new(BINARY);
+    command.args(["serve", "--http", "127.0.0.1:0", "--admin", &admin.to_string(), "--udp", "127.0.0.1:0"]);
+    let mut server = command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null()).spawn().unwrap();
+    wait_for(SOON, "readiness", || {
+        let ready = http::request(admin, "GET", "/readyz", &[], "").ok()?;
+        (ready.status == 200).then_some(())
+    });
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    let status = wait_for(SOON, "end of the server", || server.try_wait().unwrap());
+    assert_eq!(status.code(), Some(0));
+    drop(reader);
 }

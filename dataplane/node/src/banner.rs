@@ -9,8 +9,6 @@ use rendezvous_shared::endpoint::AddressPolicy;
 use rendezvous_shared::id::InstanceId;
 use rendezvous_shared::limits::Limits;
 
-use crate::output::line;
-
 /// What there is to say.
 pub struct Banner<'a> {
     /// This start.
@@ -36,34 +34,36 @@ pub struct Banner<'a> {
 }
 
 impl Banner<'_> {
-    /// Prints it.
-    pub fn print(&self) {
+    /// Its lines; the last is `ready`.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
         let version = env!("CARGO_PKG_VERSION");
-        line(format_args!("rendezvous {version}, instance {}", self.instance));
-        line(format_args!("  http    http://{}  listings and attempts", self.http));
-        line(format_args!("  admin   http://{}  metrics, health, drain", self.admin));
-        line(format_args!(
-            "  udp     {}  clients are told {}; {:?} sources are served",
+        let mut lines = vec![format!("rendezvous {version}, instance {}", self.instance)];
+        lines.push(format!("  http    http://{}  listings and attempts", self.http));
+        lines.push(format!("  admin   http://{}  metrics, health, drain", self.admin));
+        lines.push(format!(
+            "  udp     {}  clients are told {}; address policy {}",
             self.udp,
             self.advertised.join(", "),
-            self.policy
+            format!("{:?}", self.policy).to_lowercase()
         ));
         let BufferGrant { asked_len, granted_len } = self.receive_buffer;
         let hint = if self.receive_buffer.is_clipped() { "; raise net.core.rmem_max for more" } else { "" };
-        line(format_args!("  buffer  {granted_len} of {asked_len} bytes granted for receiving{hint}"));
+        lines.push(format!("  buffer  {granted_len} of {asked_len} bytes granted for receiving{hint}"));
         let reason = self.decision.reason;
-        line(format_args!("  engine  {} ({}): {}", self.decision.kind, reason.name(), reason.message()));
-        self.print_limits();
+        lines.push(format!("  engine  {} ({}): {}", self.decision.kind, reason.name(), reason.message()));
+        self.add_limits(&mut lines);
         if let Some(key) = self.development_key {
-            self.print_development(&key.to_text());
+            self.add_development(&mut lines, &key.to_text());
         }
-        line("ready");
+        lines.push("ready".to_owned());
+        lines
     }
 
-    fn print_limits(&self) {
+    fn add_limits(&self, lines: &mut Vec<String>) {
         let memory = footprint(self.limits);
         let mib = |bytes: usize| bytes.div_ceil(1 << 20);
-        line(format_args!(
+        lines.push(format!(
             "  limits  {} listings, {} attempts: at most {} MiB of records, {} MiB of names and attributes",
             self.limits.listings,
             self.limits.attempts,
@@ -72,17 +72,18 @@ impl Banner<'_> {
         ));
     }
 
-    fn print_development(&self, key: &str) {
+    fn add_development(&self, lines: &mut Vec<String>, key: &str) {
         let program = program_path();
         let server = format!("http://{}", self.http);
-        line("  tenant  dev, for development: anybody with this key may do everything");
-        line(format_args!("  key     {key}"));
-        line("watch two peers meet, each line in a terminal of its own:");
-        line(format_args!("  {program} host --server {server} --key {key}"));
-        line(format_args!("  {program} join --server {server} --key {key}"));
-        line("look around:");
-        line(format_args!("  curl -s -H 'Authorization: Bearer {key}' '{server}/v1/listings?protocol=demo'"));
-        line(format_args!("  curl -s http://{}/metrics", self.admin));
+        lines.push("  tenant  dev, for development: anybody with this key may do everything".to_owned());
+        lines.push(format!("  key     {key}"));
+        lines.push("watch two peers meet, each line in a terminal of its own:".to_owned());
+        lines.push(format!("  {program} host --server {server} --key {key}"));
+        lines.push(format!("  {program} join --server {server} --key {key}"));
+        lines.push("look around:".to_owned());
+        lines
+            .push(format!("  curl -s -H 'Authorization: Bearer {key}' '{server}/v1/listings?protocol=demo'"));
+        lines.push(format!("  curl -s http://{}/metrics", self.admin));
     }
 }
 

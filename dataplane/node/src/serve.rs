@@ -34,6 +34,7 @@ use crate::exit::ServeError;
 use crate::gateway::{Gateway, NodeTimes};
 use crate::ground::{Ground, prepare};
 use crate::mailbox::{RingMailbox, StoreMailbox, mailbox};
+use crate::output::line;
 use crate::ring::{Ring, RingControl, RingOrders, engine_options, ring_orders};
 use crate::store_thread::{Lanes, StoreActor, lanes};
 use crate::systemd::notify;
@@ -99,7 +100,13 @@ pub fn serve(config: &Config, development_key: Option<&ApiKey>) -> Result<(), Se
     })?;
     wait_until_ready(&ended)?;
     start.readiness.set(ReadyState::Ready);
-    banner.print();
+    // On a thread of its own that nobody waits for: standard output may be a pipe that nobody reads.
+    let lines = banner.lines();
+    let print = move || lines.iter().for_each(line);
+    std::thread::Builder::new()
+        .name("banner".into())
+        .spawn(print)
+        .map_err(ServeError::system("start a thread"))?;
     info!(instance = %start.instance, udp = %dataplane.socket.local_addr(), "serving");
     notify(&[sd_notify::NotifyState::Ready]);
 
