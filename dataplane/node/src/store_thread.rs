@@ -1,6 +1,6 @@
 //! The store thread: the only writer. It waits for work or for the next deadline, and applies what came.
 //!
-//! [`StoreActor::wait`] may block; [`StoreActor::round`] never does. The operator lane is emptied first in every
+//! `wait` may block; `round` never does. The operator lane is emptied first in every
 //! round, then a bounded number of HTTP transitions, then the batches of the rings, so a flood on one lane starves
 //! no other.
 

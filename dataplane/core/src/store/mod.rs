@@ -1,7 +1,7 @@
 //! [`MemoryStore`]: every listing, presence, attempt and record in one place, changed by one caller at a time.
 //!
 //! Collections are slot maps with generation-checked handles; an id contains its handle, so nothing a stranger
-//! chose is hashed to find an object. [`due`] files each object once under a deadline and moves it only when it
+//! chose is hashed to find an object. `due` files each object once under a deadline and moves it only when it
 //! surfaces too early, so that a refresh or renewal touches no index at all.
 
 mod attempts;
