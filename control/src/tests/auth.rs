@@ -67,7 +67,7 @@ async fn each_route_asks_for_its_scope() {
         ("POST", &at_listing, "{}", &[JOINER]),
         ("GET", &at_listing, "", &[HOST]),
         ("GET", &attempt, "", &[HOST, JOINER, READER, OPERATOR]),
-        ("DELETE", &attempt, "", &[HOST, JOINER]),
+        ("DELETE", &attempt, "", &[HOST, JOINER, OPERATOR]),
         ("POST", &format!("{attempt}/report"), report, &[HOST, JOINER]),
     ];
     for (method, path, body, allowed) in table {

@@ -126,10 +126,15 @@ async fn a_long_poll_ends_with_an_attempt_at_its_time_or_at_drain() {
     assert_eq!(found.json()["attempts"].as_array().unwrap().len(), 1);
     assert_eq!(server.seen().len(), 4);
 
-    server.answer(Ok(Reply::Pending(Vec::new())));
+    // Each question takes 10 ms by the clock handed in; the pauses between take none.
+    let clock = server.clock.clone();
+    server.script(move |_| {
+        clock.advance(Duration::from_millis(10));
+        Box::pin(async { Ok(Reply::Pending(Vec::new())) })
+    });
     let empty = server.call(HOST, "GET", &format!("{path}?wait_ms=25"), "").await;
     assert_eq!((empty.status, empty.body.as_str()), (200, r#"{"attempts":[]}"#));
-    assert_eq!(server.seen().len(), 4, "at 0, 10, 20 and 25 ms");
+    assert_eq!(server.seen().len(), 3, "asked at 0, 10 and 20 ms, and over at 30");
 
     let path = format!("{path}?wait_ms=30000");
     let waits = server.call(HOST, "GET", &path, "");
