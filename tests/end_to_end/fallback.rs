@@ -21,6 +21,13 @@ fn without_io_uring_peers_meet_all_the_same() {
     assert!(server.banner.iter().any(|line| line.contains("mmsg") && line.contains(REASON)));
 }
 
+/// Both servers, before and after the restart, are children of the filtered thread.
+#[test]
+fn without_io_uring_a_restart_goes_as_well() {
+    without_io_uring(crate::restart::host_comes_back);
+    without_io_uring(crate::restart::old_credentials_are_void);
+}
+
 #[test]
 fn the_doctor_names_the_reason() {
     let doctor = || Running::spawn("doctor", Command::new(BINARY).arg("doctor"));

@@ -15,6 +15,10 @@ use crate::{BINARY, SOON};
 
 #[test]
 fn a_host_is_listed_again_within_one_refresh_interval() {
+    host_comes_back();
+}
+
+pub(crate) fn host_comes_back() {
     let mut server = Server::start(BINARY);
     let mut host = server.host(&["--protocol", "restart"]);
     host.expect(SOON, "its listing", |line| line.starts_with("listed as lst_"));
@@ -36,6 +40,10 @@ fn a_host_is_listed_again_within_one_refresh_interval() {
 
 #[test]
 fn nothing_issued_before_a_restart_is_honoured() {
+    old_credentials_are_void();
+}
+
+pub(crate) fn old_credentials_are_void() {
     let mut server = Server::start(BINARY);
     let mut host = ManualHost::register(&server);
     let challenge = host.challenge();
