@@ -7,6 +7,7 @@ use rendezvous_testkit::seccomp::without_io_uring;
 use rendezvous_testkit::server::Server;
 
 use crate::first_light::meet;
+use crate::restart::{host_comes_back, old_credentials_are_void};
 use crate::{BINARY, SOON};
 
 const REASON: &str = "io_uring_refused_by_seccomp";
@@ -24,8 +25,8 @@ fn without_io_uring_peers_meet_all_the_same() {
 /// Both servers, before and after the restart, are children of the filtered thread.
 #[test]
 fn without_io_uring_a_restart_goes_as_well() {
-    without_io_uring(crate::restart::host_comes_back);
-    without_io_uring(crate::restart::old_credentials_are_void);
+    without_io_uring(|| host_comes_back(Some("mmsg")));
+    without_io_uring(|| old_credentials_are_void(Some("mmsg")));
 }
 
 #[test]

@@ -15,10 +15,10 @@ use crate::{BINARY, SOON};
 
 #[test]
 fn a_host_is_listed_again_within_one_refresh_interval() {
-    host_comes_back();
+    host_comes_back(None);
 }
 
-pub(crate) fn host_comes_back() {
+pub(crate) fn host_comes_back(engine: Option<&str>) {
     let mut server = Server::start(BINARY);
     let mut host = server.host(&["--protocol", "restart"]);
     host.expect(SOON, "its listing", |line| line.starts_with("listed as lst_"));
@@ -30,6 +30,7 @@ pub(crate) fn host_comes_back() {
     };
     let before = wait_for(SOON, "visible listing", || visible(&server));
     server.restart();
+    check_engine(&server, engine);
     let (after, took) = timed(|| wait_for(SOON, "visible listing after the restart", || visible(&server)));
     assert_ne!(before, after, "a restart starts empty");
     assert!(took <= PRESENCE_REFRESH, "{took:?}");
@@ -40,10 +41,10 @@ pub(crate) fn host_comes_back() {
 
 #[test]
 fn nothing_issued_before_a_restart_is_honoured() {
-    old_credentials_are_void();
+    old_credentials_are_void(None);
 }
 
-pub(crate) fn old_credentials_are_void() {
+pub(crate) fn old_credentials_are_void(engine: Option<&str>) {
     let mut server = Server::start(BINARY);
     let mut host = ManualHost::register(&server);
     let challenge = host.challenge();
@@ -59,6 +60,7 @@ pub(crate) fn old_credentials_are_void() {
     assert_eq!(server.call("GET", &attempt, &[], "").status, 200);
 
     server.restart();
+    check_engine(&server, engine);
 
     let stale = host.presence(ack.body.cookie);
     assert_eq!(host.ask(&stale, Duration::from_millis(500)), None, "an old cookie and key get silence");
@@ -83,4 +85,11 @@ pub(crate) fn old_credentials_are_void() {
     assert_eq!(fresh.status, 201);
     assert!(!fresh.head.to_ascii_lowercase().contains("idempotency-replayed"), "{fresh:?}");
     assert!(!fresh.body.contains(&host.listing));
+}
+
+/// The engine that must be at work, where the test is about one.
+fn check_engine(server: &Server, engine: Option<&str>) {
+    if let Some(engine) = engine {
+        assert!(server.metrics().has("engine_info", &format!("engine=\"{engine}\"")), "not on {engine}");
+    }
 }

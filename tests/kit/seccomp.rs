@@ -2,6 +2,9 @@
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
+/// Its system call number: the same on every architecture, since it came after their tables were united.
+const IO_URING_SETUP: i64 = 425;
+
 /// Runs `start` where `io_uring_setup` is refused with EPERM, as default container profiles do. The filter holds the
 /// calling thread of `start` alone, and every process it starts.
 ///
@@ -9,7 +12,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 /// When the filter cannot be installed, or `start` panics.
 pub fn without_io_uring<T: Send>(start: impl FnOnce() -> T + Send) -> T {
     let filter = SeccompFilter::new(
-        [(io_uring_setup(), Vec::new())].into(),
+        [(IO_URING_SETUP, Vec::new())].into(),
         SeccompAction::Allow,
         SeccompAction::Errno(1), // EPERM
         std::env::consts::ARCH.try_into().expect("seccomp knows this architecture"),
@@ -22,9 +25,4 @@ pub fn without_io_uring<T: Send>(start: impl FnOnce() -> T + Send) -> T {
         });
         filtered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
-}
-
-/// The number of `io_uring_setup`; the same on every architecture, since it came after their tables were united.
-const fn io_uring_setup() -> i64 {
-    425
 }
