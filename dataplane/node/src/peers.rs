@@ -42,14 +42,8 @@ pub fn run_host(args: &HostArgs) -> ExitCode {
             messages: messages(&args.server),
             clock: SystemClock::start(),
         };
-        let (sender, mut news) = mpsc::channel(NEWS_MAX);
-        let printing = async move {
-            while let Some(news) = news.recv().await {
-                tell_host(&news);
-            }
-        };
-        let (result, ()) = tokio::join!(host::run(options, sender, interrupted()?), printing);
-        result?;
+        let stop = interrupted()?;
+        watched(|news| host::run(options, news, stop), tell_host).await?;
         Ok(ExitCode::Ok)
     })
 }
@@ -71,14 +65,8 @@ pub fn run_join(args: &JoinArgs) -> ExitCode {
             messages: messages(&args.server),
             clock: SystemClock::start(),
         };
-        let (sender, mut news) = mpsc::channel(NEWS_MAX);
-        let printing = async move {
-            while let Some(news) = news.recv().await {
-                tell_joiner(&news);
-            }
-        };
-        let (report, ()) = tokio::join!(joiner::run(options, sender, interrupted()?), printing);
-        let report = report?;
+        let stop = interrupted()?;
+        let report = watched(|news| joiner::run(options, news, stop), tell_joiner).await?;
         line(format_args!("sent {}, received {} messages", report.sent, report.received));
         match report.outcome {
             JoinOutcome::Connected | JoinOutcome::Stopped => Ok(ExitCode::Ok),
@@ -88,6 +76,21 @@ pub fn run_join(args: &JoinArgs) -> ExitCode {
             }
         }
     })
+}
+
+/// Runs a peer, and prints its news until it has no more.
+async fn watched<News, Run: Future>(
+    run: impl FnOnce(mpsc::Sender<News>) -> Run,
+    tell: fn(&News),
+) -> Run::Output {
+    let (sender, mut news) = mpsc::channel(NEWS_MAX);
+    let printing = async {
+        while let Some(news) = news.recv().await {
+            tell(&news);
+        }
+    };
+    let (result, ()) = tokio::join!(run(sender), printing);
+    result
 }
 
 /// The listing asked for; by browsing, the first that can be joined, awaited for a while.
