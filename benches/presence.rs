@@ -7,7 +7,6 @@
 
 use std::hint::black_box;
 use std::net::UdpSocket;
-use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -18,8 +17,8 @@ use rendezvous_shared::endpoint::AddressPolicy;
 use rendezvous_shared::id::{InstanceId, PrincipalId, TenantId};
 use rendezvous_shared::limits::{ANSWER_LEN_MAX, HELLO_LEN_MIN, LEASE_MAX, Limits, PRESENCE_LEN_MIN};
 use rendezvous_shared::store::{
-    Caller, EphemeralRendezvousStore, IdempotencyKey, ListingDescription, Quotas, RegisterListing, Reply,
-    Transition, Visibility,
+    Caller, DescriptionParts, EphemeralRendezvousStore, IdempotencyKey, ListingDescription, Quotas,
+    RegisterListing, Reply, Transition, Visibility,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{self, Answer, Cookie, Header, Hello, Kind, Presence, Proof};
@@ -49,14 +48,15 @@ impl World {
     fn register(&mut self) -> KeyId {
         let caller = Caller { tenant: TenantId(1), principal: PrincipalId(1), operator: false };
         let quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 1 };
-        let description = Arc::new(ListingDescription {
+        let parts = DescriptionParts {
             protocol: "p".into(),
             name: "n".into(),
             visibility: Visibility::Public,
             player_capacity: 2,
             attributes: Vec::new(),
             slot: None,
-        });
+        };
+        let description = ListingDescription::new(&parts).unwrap();
         let idempotency = IdempotencyKey { key: [0; 16], fingerprint: [0; 16] };
         let request = RegisterListing { caller, quotas, idempotency, description, lease: LEASE_MAX };
         self.store.apply(NOW, &[Transition::RegisterListing(Box::new(request))], &mut self.replies);

@@ -20,8 +20,8 @@ use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, Tenan
 use rendezvous_shared::limits::{self, Limits};
 use rendezvous_shared::outcome::DatagramOutcome;
 use rendezvous_shared::store::{
-    Caller, CreateAttempt, IdempotencyKey, ListingDescription, Quotas, RegisterListing, Reply, Transition,
-    Visibility,
+    Caller, CreateAttempt, DescriptionParts, IdempotencyKey, ListingDescription, Quotas, RegisterListing,
+    Reply, Transition, Visibility,
 };
 use rendezvous_shared::wire::{
     self, Answer, Bind, Cookie, Header, Hello, Kind, Presence, Proof, Report, ReportResult, WireEndpoint,
@@ -264,14 +264,15 @@ impl Generator {
     }
 
     fn register(&self, ordinal: u32) -> (ListingId, KeyId) {
-        let description = Arc::new(ListingDescription {
+        let parts = DescriptionParts {
             protocol: "p".into(),
             name: "n".into(),
             visibility: Visibility::Public,
             player_capacity: 2,
             attributes: Vec::new(),
             slot: None,
-        });
+        };
+        let description = ListingDescription::new(&parts).unwrap();
         let reply = self.apply(Transition::RegisterListing(Box::new(RegisterListing {
             caller: CALLER,
             quotas: QUOTAS,

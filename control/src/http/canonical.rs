@@ -49,23 +49,26 @@ impl Canonical {
         }
     }
 
-    fn pairs(self, pairs: &[(String, String)]) -> Self {
-        pairs.iter().fold(self.number(pairs.len() as u64), |this, (key, value)| this.text(key).text(value))
+    fn pairs<'a>(self, count: u64, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        pairs.fold(self.number(count), |this, (key, value)| this.text(key).text(value))
     }
 
     pub(crate) fn description(self, it: &ListingDescription) -> Self {
-        self.text(&it.protocol)
-            .text(&it.name)
-            .number(u64::from(it.visibility == Visibility::Unlisted))
-            .number(u64::from(it.player_capacity))
-            .pairs(&it.attributes)
-            .optional(it.slot.as_deref())
+        let pairs = it.attributes();
+        let count = pairs.clone().count() as u64;
+        self.text(it.protocol())
+            .text(it.name())
+            .number(u64::from(it.visibility() == Visibility::Unlisted))
+            .number(u64::from(it.player_capacity()))
+            .pairs(count, pairs)
+            .optional(it.slot())
     }
 
     fn filter(self, it: &Filter) -> Self {
         // 0 stands for absence: neither bound can be 0 once validated.
+        let pairs = it.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         self.optional(it.name_prefix.as_deref())
-            .pairs(&it.attributes)
+            .pairs(it.attributes.len() as u64, pairs)
             .number(it.player_capacity_min.map_or(0, u64::from))
             .number(it.player_capacity_max.map_or(0, u64::from))
     }

@@ -27,6 +27,7 @@ labels! {
         QuotaExceeded = "quota_exceeded",
         Draining = "draining",
         ServiceUnavailable = "service_unavailable",
+        Revoked = "revoked",
         Unauthorized = "unauthorized",
         Forbidden = "forbidden",
         MethodNotAllowed = "method_not_allowed",
@@ -210,6 +211,7 @@ const fn refusal_status_and_code(refusal: Refusal) -> (StatusCode, Code) {
         Refusal::QuotaExceeded(_) => (StatusCode::TOO_MANY_REQUESTS, Code::QuotaExceeded),
         Refusal::Draining { .. } => (StatusCode::SERVICE_UNAVAILABLE, Code::Draining),
         Refusal::ServiceUnavailable => (StatusCode::SERVICE_UNAVAILABLE, Code::ServiceUnavailable),
+        Refusal::Revoked => (StatusCode::FORBIDDEN, Code::Revoked),
         // Only a datagram can be stale in this way; over HTTP it means that we are broken.
         Refusal::StaleSequence => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal),
     }
@@ -225,6 +227,7 @@ const fn refusal_detail(refusal: Refusal) -> &'static str {
         Refusal::QuotaExceeded(_) => "the quota is used up; nothing was done",
         Refusal::Draining { .. } => "the server is draining and takes nothing new; nothing was done",
         Refusal::ServiceUnavailable => "the server cannot answer now",
+        Refusal::Revoked => "an operator revoked the caller or the listing",
         Refusal::StaleSequence => "the server is at fault",
     }
 }

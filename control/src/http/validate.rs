@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rendezvous_shared::api::{RegisterRequest, VisibilityBody};
 use rendezvous_shared::limits;
-use rendezvous_shared::store::{ListingDescription, Visibility};
+use rendezvous_shared::store::{DescriptionParts, ListingDescription, Visibility};
 
 use super::problem::ApiError;
 
@@ -108,8 +108,8 @@ pub(crate) fn registration(request: RegisterRequest) -> Result<(ListingDescripti
     if let Some(slot) = &request.slot {
         label("slot", slot, limits::SLOT_LEN_MAX)?;
     }
-    let description = ListingDescription {
-        protocol: request.protocol.into(),
+    let parts = DescriptionParts {
+        protocol: request.protocol,
         name: request.name,
         visibility: match request.visibility {
             VisibilityBody::Public => Visibility::Public,
@@ -119,6 +119,8 @@ pub(crate) fn registration(request: RegisterRequest) -> Result<(ListingDescripti
         attributes: attributes(request.attributes)?,
         slot: request.slot,
     };
+    // Each part was checked above, with an answer that names it.
+    let description = ListingDescription::new(&parts).map_err(|_| ApiError::Internal)?;
     let lease = request.lease_ms.map_or(Ok(limits::LEASE_DEFAULT), lease_ms)?;
     Ok((description, lease))
 }

@@ -38,7 +38,7 @@ pub(super) async fn register(
         caller: identity.caller,
         quotas: identity.quotas,
         idempotency: idempotency(&headers, canonical)?,
-        description: Arc::new(description),
+        description,
         lease,
     }));
     match app.submit(Lane::Http, transition).await? {

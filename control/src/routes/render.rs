@@ -138,17 +138,17 @@ fn described(view: &ListingView) -> api::ListingBody {
     let description = &view.description;
     api::ListingBody {
         id: view.id,
-        protocol: description.protocol.to_string(),
-        name: description.name.clone(),
-        visibility: match description.visibility {
+        protocol: description.protocol().to_owned(),
+        name: description.name().to_owned(),
+        visibility: match description.visibility() {
             Visibility::Public => api::VisibilityBody::Public,
             Visibility::Unlisted => api::VisibilityBody::Unlisted,
         },
-        player_capacity: description.player_capacity,
-        attributes: description.attributes.iter().cloned().collect(),
+        player_capacity: description.player_capacity(),
+        attributes: description.attributes().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         visible: view.visible,
         owned: view.owned,
-        slot: description.slot.clone().filter(|_| view.owned),
+        slot: description.slot().filter(|_| view.owned).map(str::to_owned),
         join_code: view.join_code.filter(|_| view.owned).map(|it| it.to_string()),
         lease: None,
         presence_remaining_ms: None,

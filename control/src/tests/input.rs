@@ -73,9 +73,9 @@ async fn what_the_limits_allow_is_taken() {
     answer.problem(503, "service_unavailable");
     let Transition::RegisterListing(asked) = server.last() else { panic!() };
     assert_eq!(asked.lease, limits::LEASE_MAX);
-    assert_eq!(asked.description.visibility, Visibility::Unlisted);
-    assert_eq!(asked.description.attributes.len(), 16);
-    assert!(asked.description.attributes.is_sorted());
+    assert_eq!(asked.description.visibility(), Visibility::Unlisted);
+    assert_eq!(asked.description.attributes().count(), 16);
+    assert!(asked.description.attributes().is_sorted());
     assert_eq!(asked.quotas.listings_per_owner, 1_000);
 
     server.call(ALL, "POST", "/v1/listings", REGISTER).await.problem(503, "service_unavailable");

@@ -1,6 +1,5 @@
 //! Replies and figures to script with.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -9,8 +8,8 @@ use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::id::{AttemptId, Handle, InstanceId, JoinCode, ListingId, Role, TenantId};
 use rendezvous_shared::outcome::{DatagramOutcome, OutcomeKind, Pool};
 use rendezvous_shared::store::{
-    AttemptGrant, AttemptView, DrainView, LeaseGrant, ListingDescription, ListingGrant, ListingView,
-    PendingAttempt, Phase, PhaseTimes, PoolUsage, StoreStats, TransitionKind, Visibility,
+    AttemptGrant, AttemptView, DescriptionParts, DrainView, LeaseGrant, ListingDescription, ListingGrant,
+    ListingView, PendingAttempt, Phase, PhaseTimes, PoolUsage, StoreStats, TransitionKind, Visibility,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
@@ -47,14 +46,15 @@ pub(super) fn lease() -> LeaseGrant {
 pub(super) fn listing(owned: bool) -> ListingView {
     ListingView {
         id: listing_id(),
-        description: Arc::new(ListingDescription {
+        description: ListingDescription::new(&DescriptionParts {
             protocol: "game".into(),
             name: "Room".to_owned(),
             visibility: Visibility::Unlisted,
             player_capacity: 4,
             attributes: vec![("map".to_owned(), "dust".to_owned())],
             slot: Some("one".to_owned()),
-        }),
+        })
+        .unwrap(),
         join_code: Some(JoinCode::from_random(5)),
         visible: true,
         owned,
@@ -112,6 +112,7 @@ fn stats() -> StoreStats {
             pool(Pool::ListingRecords),
             pool(Pool::AttemptRecords),
             pool(Pool::AttemptResults),
+            pool(Pool::Revocations),
         ],
         presence_fresh: 3,
         listings_visible: 2,

@@ -1,6 +1,6 @@
 //! Identifiers. Each is a newtype; none is ever used where another is meant.
 //!
-//! [`ListingId`] and [`AttemptId`] are 128 bits: an unguessable 64-bit tag, then the 64-bit [`Handle`] by
+//! [`ListingId`], [`AttemptId`] and [`RevocationId`] are 128 bits: an unguessable 64-bit tag, then the 64-bit [`Handle`] by
 //! which the store finds the object without hashing anything a stranger chose. To everybody outside the store
 //! they are opaque. In text they are a prefix and 26 digits of Crockford's base 32.
 
@@ -168,6 +168,12 @@ public_id!(
     /// An attempt of one joiner at one listing.
     AttemptId,
     "att_"
+);
+
+public_id!(
+    /// A revocation.
+    RevocationId,
+    "rev_"
 );
 
 /// The short code of an unlisted listing: 40 bits, 8 characters of Crockford's base 32, upper case in text.

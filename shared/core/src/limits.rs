@@ -37,6 +37,14 @@ pub const PRESENCE_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 pub const RECORD_GRACE: Duration = Duration::from_secs(60);
 /// How long the result of a finished attempt can be asked for.
 pub const RESULT_LIFETIME: Duration = Duration::from_secs(60);
+/// Shortest revocation: it covers every key that was issued before.
+pub const REVOCATION_MIN: Duration = PRESENCE_KEY_LIFETIME;
+/// Revocation when nothing is asked for.
+pub const REVOCATION_DEFAULT: Duration = REVOCATION_MIN;
+/// Longest revocation: a year, longer than a server runs.
+pub const REVOCATION_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+/// By how much the gauges of fresh presences may lag: they are counted by ticks of this length.
+pub const GAUGE_LAG_MAX: Duration = Duration::from_nanos(1 << 27);
 /// Longest drain, and the default one.
 pub const DRAIN_MAX: Duration = Duration::from_secs(30);
 /// Distance between unasked repeats towards a proved address.
@@ -158,6 +166,8 @@ pub struct Limits {
     pub attempt_records: usize,
     /// Results kept of finished attempts.
     pub attempt_results: usize,
+    /// Revocations.
+    pub revocations: usize,
     /// Listings of one principal, unless its policy says otherwise.
     pub listings_per_owner: u32,
     /// Listings of one tenant, unless the policy says otherwise.
@@ -178,6 +188,7 @@ impl Limits {
         listing_records: 50_000,
         attempt_records: 40_000,
         attempt_results: 20_000,
+        revocations: 16_384,
         listings_per_owner: 1_000,
         listings_per_tenant: 10_000,
         attempts_per_tenant: 4_000,
@@ -190,6 +201,8 @@ impl Limits {
     pub const ATTEMPTS_MAX: usize = 400_000;
     /// Most records, or results, of one kind: those of a full store, four times over.
     pub const RECORDS_MAX: usize = 4 * Self::LISTINGS_MAX;
+    /// Most revocations: each listing's and each owner's.
+    pub const REVOCATIONS_MAX: usize = 2 * Self::LISTINGS_MAX;
     /// Most connections: as many as a process may usually have descriptors.
     pub const CONNECTIONS_MAX: usize = 1 << 20;
 
@@ -217,6 +230,7 @@ impl Limits {
         at_most("listing_records", self.listing_records, Self::RECORDS_MAX)?;
         at_most("attempt_records", self.attempt_records, Self::RECORDS_MAX)?;
         at_most("attempt_results", self.attempt_results, Self::RECORDS_MAX)?;
+        at_most("revocations", self.revocations, Self::REVOCATIONS_MAX)?;
         at_most("connections", self.connections, Self::CONNECTIONS_MAX)?;
         at_least("listing_records", self.listing_records, "listings", self.listings)?;
         at_least("attempt_records", self.attempt_records, "attempts", self.attempts)?;

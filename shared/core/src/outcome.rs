@@ -17,6 +17,8 @@ labels! {
         AttemptRecords = "attempt_records",
         /// Results kept of finished attempts.
         AttemptResults = "attempt_results",
+        /// Revocations.
+        Revocations = "revocations",
     }
 }
 
@@ -86,6 +88,8 @@ pub enum Refusal {
     },
     /// The store cannot answer; nothing was done as far as the caller may assume.
     ServiceUnavailable,
+    /// The caller, or the listing of the caller's that it speaks of, is barred.
+    Revoked,
     /// A datagram older than what the credential already used; the wire stays silent.
     StaleSequence,
 }
@@ -111,6 +115,8 @@ labels! {
         Draining = "draining",
         /// See [`Refusal::ServiceUnavailable`].
         ServiceUnavailable = "service_unavailable",
+        /// See [`Refusal::Revoked`].
+        Revoked = "revoked",
         /// See [`Refusal::StaleSequence`].
         StaleSequence = "stale_sequence",
         /// The caller gave up before it started: it changed nothing.
@@ -130,6 +136,7 @@ impl Refusal {
             Self::QuotaExceeded(_) => OutcomeKind::QuotaExceeded,
             Self::Draining { .. } => OutcomeKind::Draining,
             Self::ServiceUnavailable => OutcomeKind::ServiceUnavailable,
+            Self::Revoked => OutcomeKind::Revoked,
             Self::StaleSequence => OutcomeKind::StaleSequence,
         }
     }
@@ -162,6 +169,8 @@ labels! {
         SameEndpoint = "same_endpoint",
         /// The listing was removed or its lease ended.
         ListingGone = "listing_gone",
+        /// The listing's owner or the joiner was revoked.
+        Revoked = "revoked",
         /// The drain deadline came.
         Drained = "drained",
     }

@@ -220,7 +220,8 @@ fn bound_answer(pending: &Pending, attempt: AttemptId, cookie: Cookie) -> BoundA
 fn code_of(refusal: Refusal) -> (Code, u8) {
     let detail = |index: usize| u8::try_from(index + 1).unwrap_or(u8::MAX);
     match refusal {
-        Refusal::NotFound => (Code::NotFound, 0),
+        // What a revocation removed is gone; who is barred learns it over HTTP.
+        Refusal::NotFound | Refusal::Revoked => (Code::NotFound, 0),
         Refusal::Expired => (Code::Expired, 0),
         Refusal::Conflict(reason) => (Code::Conflict, detail(reason.index())),
         Refusal::StaleVersion { .. } | Refusal::StaleSequence => (Code::Conflict, 0),

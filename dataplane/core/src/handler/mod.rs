@@ -359,7 +359,7 @@ impl Handler {
             Refusal::StaleSequence => {
                 return Settled { outcome: DatagramOutcome::StaleSequence, answer: None, unasked: None };
             }
-            Refusal::NotFound => DatagramOutcome::RefusedNotFound,
+            Refusal::NotFound | Refusal::Revoked => DatagramOutcome::RefusedNotFound,
             Refusal::Expired => DatagramOutcome::RefusedExpired,
             Refusal::Conflict(_) | Refusal::StaleVersion { .. } => DatagramOutcome::RefusedConflict,
             Refusal::CapacityExceeded(_) => DatagramOutcome::RefusedCapacity,

@@ -14,8 +14,8 @@ use rendezvous_shared::id::{AttemptId, InstanceId, PrincipalId, TenantId};
 use rendezvous_shared::limits::{self, Limits};
 use rendezvous_shared::outcome::DatagramOutcome;
 use rendezvous_shared::store::{
-    AttemptGrant, Caller, CreateAttempt, EphemeralRendezvousStore, IdempotencyKey, ListingDescription,
-    ListingGrant, Quotas, RegisterListing, Reply, Transition, Visibility,
+    AttemptGrant, Caller, CreateAttempt, DescriptionParts, EphemeralRendezvousStore, IdempotencyKey,
+    ListingDescription, ListingGrant, Quotas, RegisterListing, Reply, Transition, Visibility,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{self, Answer as Parsed, Cookie, Header, Kind, WireEndpoint};
@@ -115,7 +115,7 @@ impl Server {
     }
 
     fn register(&mut self) -> ListingGrant {
-        let description = ListingDescription {
+        let parts = DescriptionParts {
             protocol: "game/1".into(),
             name: String::new(),
             visibility: Visibility::Public,
@@ -123,11 +123,12 @@ impl Server {
             attributes: Vec::new(),
             slot: None,
         };
+        let description = ListingDescription::new(&parts).unwrap();
         let request = RegisterListing {
             caller: Self::caller(1),
             quotas: QUOTAS,
             idempotency: self.idempotency(),
-            description: description.into(),
+            description,
             lease: limits::LEASE_MAX,
         };
         match self.apply(Transition::RegisterListing(Box::new(request))) {

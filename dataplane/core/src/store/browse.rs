@@ -36,7 +36,7 @@ impl MemoryStore {
         let Some(key) = self.find_listing(id) else { return };
         let listing = &self.listings[key];
         let in_scope =
-            request.protocol.as_ref().is_none_or(|protocol| *protocol == listing.description.protocol);
+            request.protocol.as_ref().is_none_or(|protocol| **protocol == *listing.description.protocol());
         let shown = request.owned || listing.is_joinable();
         if in_scope && shown && wants(&request.filter, &listing.description) {
             page.listings.push(self.view(key, request.caller));
@@ -45,12 +45,9 @@ impl MemoryStore {
 }
 
 fn wants(filter: &Filter, description: &ListingDescription) -> bool {
-    let has = |(key, value): &(String, String)| {
-        let found = description.attributes.binary_search_by(|(name, _)| name.cmp(key));
-        found.is_ok_and(|at| description.attributes[at].1 == *value)
-    };
-    filter.name_prefix.as_ref().is_none_or(|prefix| description.name.starts_with(prefix.as_str()))
-        && filter.player_capacity_min.is_none_or(|min| description.player_capacity >= min)
-        && filter.player_capacity_max.is_none_or(|max| description.player_capacity <= max)
+    let has = |(key, value): &(String, String)| description.attribute(key) == Some(value);
+    filter.name_prefix.as_ref().is_none_or(|prefix| description.name().starts_with(prefix.as_str()))
+        && filter.player_capacity_min.is_none_or(|min| description.player_capacity() >= min)
+        && filter.player_capacity_max.is_none_or(|max| description.player_capacity() <= max)
         && filter.attributes.iter().all(has)
 }

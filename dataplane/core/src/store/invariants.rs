@@ -44,10 +44,10 @@ impl MemoryStore {
 
     fn check_listings(&self) {
         let ids = |index: &BTreeSet<_>| index.len();
-        let public = self.listings.values().filter(|it| it.description.visibility == Visibility::Public);
+        let public = self.listings.values().filter(|it| it.description.visibility() == Visibility::Public);
         assert_eq!(self.public.values().map(ids).sum::<usize>(), public.clone().count(), "browse index");
         assert_eq!(self.owned.values().map(ids).sum::<usize>(), self.listings.len(), "owner index");
-        let slotted = self.listings.values().filter(|it| it.description.slot.is_some()).count();
+        let slotted = self.listings.values().filter(|it| it.description.slot().is_some()).count();
         assert_eq!(self.slots.len(), slotted, "slot index");
         let unlisted = self.listings.len() - public.clone().count();
         assert_eq!(self.join_codes.len(), unlisted, "join code index");

@@ -33,8 +33,8 @@ impl MemoryStore {
 
     /// The listing that a registration under the same slot would replace.
     fn slot_holder(&self, request: &RegisterListing) -> Result<Option<ListingKey>, Refusal> {
-        let Some(slot) = &request.description.slot else { return Ok(None) };
-        let holder = self.slots.get(&(request.caller.tenant, slot.clone())).copied();
+        let Some(slot) = request.description.slot() else { return Ok(None) };
+        let holder = self.slots.get(&(request.caller.tenant, slot.to_owned())).copied();
         match holder.and_then(|key| self.listings.get(key)) {
             Some(listing) if listing.owner != request.caller.principal => {
                 Err(Refusal::Conflict(ConflictReason::SlotTaken))
@@ -77,7 +77,7 @@ impl MemoryStore {
         let description = &request.description;
         let tag = self.next_tag();
         let join_code =
-            (description.visibility == Visibility::Unlisted).then(|| self.unused_join_code(caller));
+            (description.visibility() == Visibility::Unlisted).then(|| self.unused_join_code(caller));
         let lease_deadline = now.after(request.lease);
         let key = self.listings.insert_with_key(|key| Listing {
             id: ListingId::new(tag, handle_of(key)),
@@ -97,12 +97,12 @@ impl MemoryStore {
         });
         let id = self.listings[key].id;
         self.due.file(lease_deadline, Due::Listing(key));
-        if description.visibility == Visibility::Public {
-            self.public.entry((caller.tenant, description.protocol.clone())).or_default().insert(id);
+        if description.visibility() == Visibility::Public {
+            self.public.entry((caller.tenant, description.protocol().into())).or_default().insert(id);
         }
         self.owned.entry((caller.tenant, caller.principal)).or_default().insert(id);
-        if let Some(slot) = &description.slot {
-            self.slots.insert((caller.tenant, slot.clone()), key);
+        if let Some(slot) = description.slot() {
+            self.slots.insert((caller.tenant, slot.to_owned()), key);
         }
         if let Some(code) = join_code {
             self.join_codes.insert((caller.tenant, code), key);
@@ -201,10 +201,10 @@ impl MemoryStore {
         let Some(listing) = self.listings.remove(key) else { return };
         self.due.forget(listing.filed, Due::Listing(key));
         let description = &listing.description;
-        remove_from(&mut self.public, &(listing.tenant, description.protocol.clone()), listing.id);
+        remove_from(&mut self.public, &(listing.tenant, description.protocol().into()), listing.id);
         remove_from(&mut self.owned, &(listing.tenant, listing.owner), listing.id);
-        if let Some(slot) = &description.slot {
-            self.slots.remove(&(listing.tenant, slot.clone()));
+        if let Some(slot) = description.slot() {
+            self.slots.remove(&(listing.tenant, slot.to_owned()));
         }
         if let Some(code) = listing.join_code {
             self.join_codes.remove(&(listing.tenant, code));

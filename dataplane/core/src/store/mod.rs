@@ -154,6 +154,9 @@ impl MemoryStore {
             Transition::GetAttempt(it) => self.get_attempt(it),
             Transition::ListPending(it) => self.list_pending(it),
             Transition::CancelAttempt(it) => self.cancel_attempt(now, it),
+            Transition::Revoke(_) | Transition::ListRevocations(_) | Transition::LiftRevocation(_) => {
+                Err(rendezvous_shared::outcome::Refusal::ServiceUnavailable)
+            }
             Transition::BeginDrain(it) => Ok(self.begin_drain(now, it)),
             Transition::GetDrain => Ok(Reply::Drain(self.drain_view())),
         };
@@ -185,6 +188,7 @@ impl MemoryStore {
             Pool::Attempts => (self.attempts.len(), self.limits.attempts, self.tallies.attempts_high_water),
             Pool::ListingRecords => self.listing_records.usage(),
             Pool::AttemptRecords => self.attempt_records.usage(),
+            Pool::Revocations => (0, self.limits.revocations, 0),
             Pool::AttemptResults => {
                 (self.results.len(), self.limits.attempt_results, self.tallies.results_high_water)
             }
@@ -253,6 +257,7 @@ impl EphemeralRendezvousStore for MemoryStore {
                 Pool::ListingRecords,
                 Pool::AttemptRecords,
                 Pool::AttemptResults,
+                Pool::Revocations,
             ]
             .map(|pool| self.pool(pool)),
             presence_fresh: self.tallies.presence_fresh,

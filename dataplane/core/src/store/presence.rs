@@ -39,7 +39,7 @@ impl MemoryStore {
         if !was_joinable {
             self.tallies.presence_fresh += 1;
             self.tallies.listings_visible +=
-                usize::from(listing.description.visibility == Visibility::Public);
+                usize::from(listing.description.visibility() == Visibility::Public);
         }
         Ok(Reply::Presence(self.presence_grant(now, key, limits::PRESENCE_LIFETIME)))
     }
@@ -86,7 +86,7 @@ impl MemoryStore {
         if was_joinable && !listing.is_joinable() {
             self.tallies.presence_fresh -= 1;
             self.tallies.listings_visible -=
-                usize::from(listing.description.visibility == Visibility::Public);
+                usize::from(listing.description.visibility() == Visibility::Public);
         }
     }
 

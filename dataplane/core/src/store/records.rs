@@ -20,7 +20,7 @@ pub(super) struct Listing {
     pub(super) id: ListingId,
     pub(super) tenant: TenantId,
     pub(super) owner: PrincipalId,
-    pub(super) description: Arc<ListingDescription>,
+    pub(super) description: ListingDescription,
     pub(super) join_code: Option<JoinCode>,
     pub(super) lease_version: u64,
     pub(super) lease_lifetime: Duration,

@@ -14,7 +14,6 @@ pub mod presence;
 pub mod reports;
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use crate::credential::KeyId;
 use crate::endpoint::Endpoint;
@@ -23,9 +22,10 @@ use crate::limits::{self, Limits};
 use crate::outcome::{ConflictReason, Pool, Refusal};
 use crate::store::{
     AttemptGrant, AttemptView, Bind, BindAnswer, BrowseListings, Caller, CancelAttempt, Candidates,
-    CreateAttempt, DatagramProof, DeleteListing, EndPresence, EphemeralRendezvousStore, Filter, GetAttempt,
-    GetListing, IdempotencyKey, Introduction, ListingDescription, ListingGrant, ListingLocator, ListingView,
-    Quotas, RefreshPresence, RegisterListing, RenewLease, Reply, StoreStats, Transition, Visibility,
+    CreateAttempt, DatagramProof, DeleteListing, DescriptionParts, EndPresence, EphemeralRendezvousStore,
+    Filter, GetAttempt, GetListing, IdempotencyKey, Introduction, ListingDescription, ListingGrant,
+    ListingLocator, ListingView, Quotas, RefreshPresence, RegisterListing, RenewLease, Reply, StoreStats,
+    Transition, Visibility,
 };
 use crate::time::Instant;
 
@@ -130,15 +130,18 @@ fn v6(last: u16, port: u16) -> Endpoint {
     Endpoint::new([0x2600, 0, 0, 0, 0, 0, 0, last].into(), port)
 }
 
-fn description(protocol: &str) -> ListingDescription {
-    ListingDescription {
-        protocol: protocol.into(),
+/// Public, of protocol `game/1`, changed by `change`.
+fn description(change: impl FnOnce(&mut DescriptionParts)) -> ListingDescription {
+    let mut parts = DescriptionParts {
+        protocol: "game/1".to_owned(),
         name: "a session".to_owned(),
         visibility: Visibility::Public,
         player_capacity: 8,
         attributes: Vec::new(),
         slot: None,
-    }
+    };
+    change(&mut parts);
+    ListingDescription::new(&parts).expect("a description within its limits")
 }
 
 fn refused(reply: &Reply) -> Refusal {
@@ -227,7 +230,7 @@ impl<'h, H: Harness> World<'h, H> {
             caller,
             quotas: NO_QUOTA,
             idempotency: IdempotencyKey { key: u128::from(number).to_be_bytes(), fingerprint: [1; 16] },
-            description: Arc::new(description("game/1")),
+            description: description(|_| ()),
             lease: LEASE,
         }
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::counter::Counters;
 use crate::credential::KeyId;
 use crate::endpoint::Endpoint;
-use crate::id::{AttemptId, JoinCode, ListingId};
+use crate::id::{AttemptId, JoinCode, ListingId, RevocationId};
 use crate::limits;
 use crate::outcome::{AttemptReason, OutcomeKind, Pool, Refusal};
-use crate::store::ListingDescription;
+use crate::store::{ListingDescription, Subject};
 use crate::time::Instant;
 use crate::wire::ReportResult;
 
@@ -46,7 +46,7 @@ pub struct ListingView {
     /// Its id.
     pub id: ListingId,
     /// What was published.
-    pub description: Arc<ListingDescription>,
+    pub description: ListingDescription,
     /// Its join code, shown to its owner and to whoever used it; only unlisted ones have one.
     pub join_code: Option<JoinCode>,
     /// Whether it can be joined now: lease and presence are fresh.
@@ -234,6 +234,26 @@ pub enum BindAnswer {
     },
 }
 
+/// A revocation as it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RevocationView {
+    /// Its id.
+    pub id: RevocationId,
+    /// What it bars.
+    pub subject: Subject,
+    /// Until when.
+    pub deadline: Instant,
+}
+
+/// A page of revocations in the order of their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevocationPage {
+    /// The revocations.
+    pub revocations: Vec<RevocationView>,
+    /// Continue after this id; `None` when the end was reached.
+    pub next_after: Option<RevocationId>,
+}
+
 /// How the drain stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DrainView {
@@ -270,6 +290,10 @@ pub enum Reply {
     Pending(Vec<PendingAttempt>),
     /// The attempt is over.
     Cancelled,
+    Revoked(RevocationView),
+    Revocations(RevocationPage),
+    /// The revocation is gone.
+    Lifted,
     Drain(DrainView),
     /// Nothing was done.
     Refused(Refusal),
@@ -310,10 +334,10 @@ pub type AttemptReasonCounters =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreStats {
     /// Each pool.
-    pub pools: [PoolUsage; 5],
-    /// Listings with at least one fresh presence.
+    pub pools: [PoolUsage; 6],
+    /// Listings with at least one fresh presence; lags by up to [`limits::GAUGE_LAG_MAX`].
     pub presence_fresh: usize,
-    /// Public listings that can be joined now.
+    /// Public ones among them; lags as much.
     pub listings_visible: usize,
     /// How the drain stands.
     pub drain: DrainView,

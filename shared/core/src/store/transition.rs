@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use crate::credential::KeyId;
 use crate::endpoint::Endpoint;
-use crate::id::{AttemptId, JoinCode, ListingId, PrincipalId, Role, SessionId, TenantId};
+use crate::id::{AttemptId, JoinCode, ListingId, PrincipalId, RevocationId, Role, SessionId, TenantId};
 use crate::labels;
 use crate::limits;
+use crate::store::ListingDescription;
 use crate::time::Instant;
 use crate::wire::ReportResult;
 
@@ -99,32 +100,6 @@ pub struct Report {
     pub result: ReportResult,
 }
 
-/// Whether a listing is found by browsing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Visibility {
-    /// Browsed by everybody in the tenant.
-    Public,
-    /// Found by its id or join code only.
-    Unlisted,
-}
-
-/// The immutable description of a joinable session, within the limits of [`crate::limits`].
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ListingDescription {
-    /// The game's protocol; browsing is scoped by it.
-    pub protocol: Arc<str>,
-    /// Shown to players.
-    pub name: String,
-    /// Whether it is browsed.
-    pub visibility: Visibility,
-    /// Players it takes.
-    pub player_capacity: u32,
-    /// Free-form properties, sorted by key, keys unique.
-    pub attributes: Vec<(String, String)>,
-    /// A name, unique in the tenant, under which the same owner's next registration replaces this one.
-    pub slot: Option<String>,
-}
-
 /// A client's own name for a create, and a fingerprint of the canonical request it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
@@ -155,8 +130,9 @@ pub struct RegisterListing {
     /// For retries.
     pub idempotency: IdempotencyKey,
     /// What is published.
-    pub description: Arc<ListingDescription>,
-    /// The lease wanted, between [`limits::LEASE_MIN`] and [`limits::LEASE_MAX`].
+    pub description: ListingDescription,
+    /// The lease wanted. The store grants whole seconds, not fewer, from [`limits::LEASE_MIN`] to
+    /// [`limits::LEASE_MAX`].
     pub lease: Duration,
 }
 
@@ -169,7 +145,7 @@ pub struct RenewLease {
     pub listing: ListingId,
     /// The version the caller believes current.
     pub version: u64,
-    /// The lease wanted; `None` for as long as last time.
+    /// The lease wanted, granted as at [`RegisterListing::lease`]; `None` for as long as last time.
     pub lease: Option<Duration>,
 }
 
@@ -243,7 +219,8 @@ pub struct CreateAttempt {
     pub listing: ListingId,
     /// Shown to the host.
     pub note: Option<Arc<str>>,
-    /// The life wanted, between [`limits::ATTEMPT_MIN`] and [`limits::ATTEMPT_MAX`].
+    /// The life wanted. The store grants whole seconds, not fewer, from [`limits::ATTEMPT_MIN`] to
+    /// [`limits::ATTEMPT_MAX`].
     pub lifetime: Duration,
 }
 
@@ -274,6 +251,47 @@ pub struct CancelAttempt {
     pub attempt: AttemptId,
 }
 
+/// What a revocation bars.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// One listing: it is removed, and its owner learns why.
+    Listing(ListingId),
+    /// A principal: all it owns is removed with every attempt it takes part in, and nothing is done for it any more.
+    Principal(PrincipalId),
+}
+
+/// Bars a listing or a principal of the caller's tenant for a while. Barring it again prolongs what there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Revoke {
+    /// Must be an operator of the tenant.
+    pub caller: Caller,
+    /// Whom or what.
+    pub subject: Subject,
+    /// For how long. The store grants whole seconds, not fewer, from [`limits::REVOCATION_MIN`] to
+    /// [`limits::REVOCATION_MAX`].
+    pub lifetime: Duration,
+}
+
+/// Reads a page of the tenant's revocations in the order of their ids.
+#[derive(Clone, Copy, Debug)]
+pub struct ListRevocations {
+    /// Must be an operator of the tenant.
+    pub caller: Caller,
+    /// Only ids greater than this.
+    pub after: Option<RevocationId>,
+    /// At most this many, itself at most [`limits::PAGE_LEN_MAX`].
+    pub limit: usize,
+}
+
+/// Lifts a revocation before its time. What was removed stays removed.
+#[derive(Clone, Copy, Debug)]
+pub struct LiftRevocation {
+    /// Must be an operator of the tenant.
+    pub caller: Caller,
+    /// This one.
+    pub revocation: RevocationId,
+}
+
 /// Starts the drain; idempotent, the earlier deadline wins.
 #[derive(Clone, Copy, Debug)]
 pub struct BeginDrain {
@@ -298,6 +316,9 @@ pub enum Transition {
     GetAttempt(GetAttempt),
     ListPending(ListPending),
     CancelAttempt(CancelAttempt),
+    Revoke(Revoke),
+    ListRevocations(ListRevocations),
+    LiftRevocation(LiftRevocation),
     BeginDrain(BeginDrain),
     /// Reads how the drain stands.
     GetDrain,
@@ -320,6 +341,9 @@ labels! {
         GetAttempt = "get_attempt",
         ListPending = "list_pending",
         CancelAttempt = "cancel_attempt",
+        Revoke = "revoke",
+        ListRevocations = "list_revocations",
+        LiftRevocation = "lift_revocation",
         BeginDrain = "begin_drain",
         GetDrain = "get_drain",
     }
@@ -343,6 +367,9 @@ impl Transition {
             Self::GetAttempt(_) => TransitionKind::GetAttempt,
             Self::ListPending(_) => TransitionKind::ListPending,
             Self::CancelAttempt(_) => TransitionKind::CancelAttempt,
+            Self::Revoke(_) => TransitionKind::Revoke,
+            Self::ListRevocations(_) => TransitionKind::ListRevocations,
+            Self::LiftRevocation(_) => TransitionKind::LiftRevocation,
             Self::BeginDrain(_) => TransitionKind::BeginDrain,
             Self::GetDrain => TransitionKind::GetDrain,
         }

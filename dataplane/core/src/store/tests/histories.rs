@@ -14,9 +14,9 @@ use rendezvous_shared::outcome::OutcomeKind;
 use rendezvous_shared::store::contract::Harness;
 use rendezvous_shared::store::{
     BeginDrain, Bind, BindAnswer, BrowseListings, Caller, CancelAttempt, Candidates, CreateAttempt,
-    DatagramProof, DeleteListing, DrainView, EndPresence, EphemeralRendezvousStore, Filter, GetAttempt,
-    GetListing, IdempotencyKey, ListPending, ListingDescription, ListingLocator, Quotas, RefreshPresence,
-    RegisterListing, RenewLease, Reply, Report, Reporter, Transition, Visibility,
+    DatagramProof, DeleteListing, DescriptionParts, DrainView, EndPresence, EphemeralRendezvousStore, Filter,
+    GetAttempt, GetListing, IdempotencyKey, ListPending, ListingDescription, ListingLocator, Quotas,
+    RefreshPresence, RegisterListing, RenewLease, Reply, Report, Reporter, Transition, Visibility,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
@@ -274,7 +274,7 @@ impl History {
             }
             (Transition::BrowseListings(it), Reply::Page(page)) if !it.owned => {
                 for listing in &page.listings {
-                    assert!(listing.visible && listing.description.visibility == Visibility::Public);
+                    assert!(listing.visible && listing.description.visibility() == Visibility::Public);
                     self.assert_may_be_visible(listing.id, true);
                 }
             }
@@ -326,7 +326,7 @@ fn endpoint(host: u8, choice: u8) -> Endpoint {
 }
 
 fn registration(caller: Caller, a: u8, b: u8) -> RegisterListing {
-    let description = ListingDescription {
+    let parts = DescriptionParts {
         protocol: "game/1".into(),
         name: String::new(),
         visibility: if a.is_multiple_of(4) { Visibility::Unlisted } else { Visibility::Public },
@@ -334,11 +334,12 @@ fn registration(caller: Caller, a: u8, b: u8) -> RegisterListing {
         attributes: Vec::new(),
         slot: a.is_multiple_of(3).then(|| "slot".to_owned()),
     };
+    let description = ListingDescription::new(&parts).unwrap();
     RegisterListing {
         caller,
         quotas: QUOTAS,
         idempotency: IdempotencyKey { key: [b % 32; 16], fingerprint: [u8::from(b > 250); 16] },
-        description: description.into(),
+        description,
         lease: if a.is_multiple_of(2) { limits::LEASE_MIN } else { limits::LEASE_DEFAULT },
     }
 }

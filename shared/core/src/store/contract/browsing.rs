@@ -1,19 +1,18 @@
 //! Browsing.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use super::{Harness, JOINER, OWNER, STRANGER, THIRD, World};
+use super::{Harness, JOINER, OWNER, STRANGER, THIRD, World, description};
 use crate::id::ListingId;
 use crate::limits::{PAGE_EXAMINED_MAX, PAGE_LEN_MAX};
-use crate::store::{ListingGrant, Reply, Visibility};
+use crate::store::{DescriptionParts, ListingGrant, Reply, Visibility};
 
 fn with_description<H: Harness>(
     w: &mut World<'_, H>,
-    change: impl FnOnce(&mut crate::store::ListingDescription),
+    change: impl FnOnce(&mut DescriptionParts),
 ) -> ListingGrant {
     let mut request = w.registration(OWNER);
-    change(Arc::make_mut(&mut request.description));
+    request.description = description(change);
     let grant = w.registered(&request);
     w.present(grant.lease.presence_key, super::v4(1, 4000));
     grant

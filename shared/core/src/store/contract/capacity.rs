@@ -1,8 +1,8 @@
 //! Ceilings and quotas: a typed refusal, never eviction, never a partial insert.
 
-use std::sync::Arc;
-
-use super::{Harness, JOINER, LEASE, LIFETIME, OWNER, STRANGER, THIRD, World, is_waiting, refused, v4};
+use super::{
+    Harness, JOINER, LEASE, LIFETIME, OWNER, STRANGER, THIRD, World, description, is_waiting, refused, v4,
+};
 use crate::limits::{Limits, RECORD_GRACE};
 use crate::outcome::{Pool, QuotaScope, Refusal};
 use crate::store::{Quotas, Reply};
@@ -159,7 +159,7 @@ pub fn a_takeover_needs_no_second_place<H: Harness>(harness: &mut H) {
     let mut w = World::with_limits(harness, limits);
     let mut request = w.registration(OWNER);
     request.quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 0 };
-    Arc::make_mut(&mut request.description).slot = Some("server-1".to_owned());
+    request.description = description(|it| it.slot = Some("server-1".to_owned()));
     w.registered(&request);
     request.idempotency.key = [0xe1; 16];
     let live = w.registered(&request).view.id;

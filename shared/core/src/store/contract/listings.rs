@@ -1,7 +1,5 @@
 //! Listings: registration, lease, slot, join code, removal.
 
-use std::sync::Arc;
-
 use super::{
     Harness, JOINER, LEASE, NANO, OPERATOR, OWNER, SECOND, STRANGER, THIRD, World, conflict, description,
     refused,
@@ -77,7 +75,7 @@ pub fn a_duplicate_repeats_the_first_answer<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
     for visibility in [Visibility::Public, Visibility::Unlisted] {
         let mut request = w.registration(OWNER);
-        Arc::make_mut(&mut request.description).visibility = visibility;
+        request.description = description(|it| it.visibility = visibility);
         let first = w.registered(&request);
         w.present(first.lease.presence_key, super::v4(1, 4000));
         w.sleep(20 * SECOND);
@@ -154,7 +152,7 @@ pub fn keys_are_scoped_to_tenant_and_owner<H: Harness>(harness: &mut H) {
 pub fn a_slot_is_taken_over_by_its_owner<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
     let mut request = w.registration(OWNER);
-    Arc::make_mut(&mut request.description).slot = Some("server-1".to_owned());
+    request.description = description(|it| it.slot = Some("server-1".to_owned()));
     let old = w.registered(&request);
     w.present(old.lease.presence_key, super::v4(1, 4000));
     let attempt = w.attempt(old.view.id);
@@ -173,9 +171,7 @@ pub fn a_slot_is_taken_over_by_its_owner<H: Harness>(harness: &mut H) {
 /// "Another owner gets slot_taken", another tenant has slots of its own, a free slot is free.
 pub fn a_slot_of_another_owner_is_taken<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
-    let mut slotted = description("game/1");
-    slotted.slot = Some("server-1".to_owned());
-    let slotted = Arc::new(slotted);
+    let slotted = description(|it| it.slot = Some("server-1".to_owned()));
     let mut request = w.registration(OWNER);
     request.description = slotted.clone();
     let id = w.registered(&request).view.id;
@@ -193,7 +189,7 @@ pub fn a_slot_of_another_owner_is_taken<H: Harness>(harness: &mut H) {
 pub fn join_codes_find_unlisted_listings<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
     let mut request = w.registration(OWNER);
-    Arc::make_mut(&mut request.description).visibility = Visibility::Unlisted;
+    request.description = description(|it| it.visibility = Visibility::Unlisted);
     let grant = w.registered(&request);
     let Some(code) = grant.view.join_code else { panic!("an unlisted listing without join code") };
     let locator = ListingLocator::JoinCode(code);
