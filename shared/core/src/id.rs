@@ -107,6 +107,12 @@ macro_rules! public_id {
                 Handle((self.0 & u64::MAX as u128) as u64)
             }
 
+            /// The unguessable half; ids are in its order.
+            #[must_use]
+            pub const fn tag(self) -> u64 {
+                (self.0 >> 64) as u64
+            }
+
             /// The 16 bytes that stand for it on the wire, big-endian.
             #[must_use]
             pub const fn to_bytes(self) -> [u8; 16] {

@@ -1,8 +1,8 @@
-//! Attempts: create, read, cancel, report, and their end.
+//! Attempts: create, read, cancel, report, and taking one apart.
 
 use std::sync::Arc;
 
-use rendezvous_shared::id::{AttemptId, Role};
+use rendezvous_shared::id::{AttemptId, PrincipalId, Role};
 use rendezvous_shared::limits;
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
@@ -10,70 +10,92 @@ use rendezvous_shared::store::{
     PhaseTimes, Reply, Report, Reporter,
 };
 use rendezvous_shared::time::Instant;
-use rendezvous_shared::wire::ReportResult;
 
-use super::due::Due;
-use super::idempotency::RecordKey;
-use super::listings::LOWEST;
-use super::records::{Attempt, AttemptResult};
-use super::{AttemptKey, ListingKey, MemoryStore, handle_of, key_at};
+use super::MemoryStore;
+use super::ends::{Scope, reported_reason};
+use super::idempotency::{AttemptRecord, RecordKey};
+use super::lanes::Link;
+use super::records::{Attempt, Listing, Seconds};
+use super::results::AttemptResult;
+use super::slab::Slot;
 
 impl MemoryStore {
     pub(super) fn create_attempt(&mut self, now: Instant, request: &CreateAttempt) -> Result<Reply, Refusal> {
-        let record = RecordKey::new(request.caller, request.idempotency);
-        if let Some(id) = self.attempt_records.find(record, request.idempotency.fingerprint)? {
-            let key = self.find_attempt(id).ok_or(Refusal::Expired)?;
-            return Ok(Reply::AttemptCreated(Box::new(self.attempt_grant(key, true))));
+        let idempotency = request.idempotency;
+        let record = RecordKey::new(request.caller, idempotency);
+        if let Some(made) = self.attempt_records.find(now, record, idempotency.fingerprint)? {
+            let slot = self.attempts.find(made).ok_or(Refusal::Expired)?;
+            let id = self.attempts[slot].id(made);
+            let slot = self.live_attempt(now, id).ok_or(Refusal::Expired)?;
+            return Ok(Reply::AttemptCreated(Box::new(self.attempt_grant(slot, true))));
         }
         self.refuse_while_draining(now)?;
-        let listing = self.joinable_listing(request)?;
-        let in_tenant = self.tenant_use(request.caller.tenant);
-        let share = self.attempt_records.share(request.quotas.attempts_per_tenant, self.limits.attempts);
-        if in_tenant.attempts >= request.quotas.attempts_per_tenant || in_tenant.attempt_records >= share {
-            return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
-        }
-        if self.attempts.len() >= self.limits.attempts {
-            return Err(Refusal::CapacityExceeded(Pool::Attempts));
-        }
-        if self.attempt_records.is_full() {
-            return Err(Refusal::CapacityExceeded(Pool::AttemptRecords));
-        }
-        let key = self.insert_attempt(now, request, listing, record);
-        Ok(Reply::AttemptCreated(Box::new(self.attempt_grant(key, false))))
+        let listing = self.joinable_listing(now, request)?;
+        self.check_creation(now, request)?;
+        let slot = self.insert_attempt(now, request, listing, record);
+        Ok(Reply::AttemptCreated(Box::new(self.attempt_grant(slot, false))))
     }
 
     /// The listing to join. Only its owner learns that it exists but cannot be joined now.
-    fn joinable_listing(&self, request: &CreateAttempt) -> Result<ListingKey, Refusal> {
-        let key = self.find_listing(request.listing).ok_or(Refusal::NotFound)?;
-        let listing = &self.listings[key];
-        if !self.may_see(request.caller, listing) {
-            return Err(Refusal::NotFound);
+    fn joinable_listing(&self, now: Instant, request: &CreateAttempt) -> Result<Slot<Listing>, Refusal> {
+        let (caller, id) = (request.caller, request.listing);
+        let seen = self.live_listing(now, id).filter(|&it| self.may_see(now, caller, &self.listings[it]));
+        let slot = seen.ok_or_else(|| self.absent(now, caller, id))?;
+        if self.listings[slot].is_joinable(now) {
+            Ok(slot)
+        } else {
+            Err(Refusal::Conflict(ConflictReason::NotJoinable))
         }
-        if listing.is_joinable() { Ok(key) } else { Err(Refusal::Conflict(ConflictReason::NotJoinable)) }
+    }
+
+    /// Every quota and capacity the attempt needs, before anything changes. Only what is over anyway is worked off.
+    fn check_creation(&mut self, now: Instant, request: &CreateAttempt) -> Result<(), Refusal> {
+        let (tenant, quota) = (request.caller.tenant, request.quotas.attempts_per_tenant);
+        let share = self.attempt_records.share(quota, self.limits.attempts);
+        let in_tenant = self.make_room(
+            |it| it.count_of(tenant, |it| it.attempts) < quota,
+            |it| it.work_off_attempt_in(now, Scope::Tenant(tenant)),
+        );
+        let in_share = self.make_room(
+            |it| it.count_of(tenant, |it| it.attempt_records) < share,
+            |it| it.work_off_attempt_record(now),
+        );
+        if !in_tenant || !in_share {
+            return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
+        }
+        let in_pool =
+            self.make_room(|it| !it.attempts.is_full(), |it| it.work_off_attempt_in(now, Scope::Pool));
+        if !in_pool {
+            return Err(Refusal::CapacityExceeded(Pool::Attempts));
+        }
+        let in_records =
+            self.make_room(|it| !it.attempt_records.slab().is_full(), |it| it.work_off_attempt_record(now));
+        if in_records { Ok(()) } else { Err(Refusal::CapacityExceeded(Pool::AttemptRecords)) }
     }
 
     fn insert_attempt(
         &mut self,
         now: Instant,
         request: &CreateAttempt,
-        listing: ListingKey,
-        record: RecordKey,
-    ) -> AttemptKey {
+        listing: Slot<Listing>,
+        key: RecordKey,
+    ) -> Slot<Attempt> {
+        if let Some(over) = self.attempt_records.due_of(now, key) {
+            self.forget_attempt_record(over);
+        }
         let tag = self.next_tag();
-        let deadline = now.after(request.lifetime);
-        let host = self.listings[listing].owner;
-        let key = self.attempts.insert_with_key(|key| Attempt {
-            id: AttemptId::new(tag, handle_of(key)),
+        let lifetime = Seconds::granted(request.lifetime, limits::ATTEMPT_MIN, limits::ATTEMPT_MAX);
+        let deadline = now.after(lifetime.duration());
+        let fingerprint = request.idempotency.fingerprint;
+        let Self { attempts, attempt_records, .. } = self;
+        let slot = attempts.insert(|handle| Attempt {
+            tag,
             tenant: request.caller.tenant,
-            listing,
-            listing_id: request.listing,
-            host,
             joiner: request.caller.principal,
+            listing,
             note: request.note.as_ref().map(Arc::clone),
-            lifetime: request.lifetime,
+            lifetime,
             deadline,
-            // Outlives the longest life an introduction can give it.
-            joiner_key_expires: deadline.after(2 * limits::INTRODUCED_LIFETIME_MIN),
             host_side: None,
             joiner_side: None,
             host_report: None,
@@ -86,30 +108,33 @@ impl MemoryStore {
                 reported: None,
                 ended: None,
             },
-            record,
-            filed: deadline,
+            record: attempt_records.insert(key, fingerprint, handle, deadline, lifetime.lane()),
+            lane: lifetime.lane(),
+            in_pool: Link::ALONE,
+            in_tenant: Link::ALONE,
+            in_listing: Link::ALONE,
+            in_joiner: Link::ALONE,
         });
-        let id = self.attempts[key].id;
-        self.due.file(deadline, Due::Attempt(key));
-        self.linked.insert((listing, key));
-        let usage = self.tenants.entry(request.caller.tenant).or_default();
-        usage.attempts += 1;
-        usage.attempt_records += 1;
-        let fingerprint = request.idempotency.fingerprint;
-        self.attempt_records.insert(record, fingerprint, id, deadline, (&mut self.due, Due::AttemptRecord));
-        self.tallies.attempts_high_water = self.tallies.attempts_high_water.max(self.attempts.len());
-        key
+        self.attempt_lanes.file(attempts, slot);
+        self.listings[listing].others.push(attempts, slot);
+        let tenant = self.tenants.entry(request.caller.tenant).or_default();
+        tenant.attempt_lanes.file(attempts, slot);
+        tenant.principal(request.caller.principal).joined.push(attempts, slot);
+        tenant.attempts += 1;
+        tenant.attempt_records += 1;
+        slot
     }
 
-    pub(super) fn get_attempt(&self, request: &GetAttempt) -> Result<Reply, Refusal> {
+    pub(super) fn get_attempt(&mut self, now: Instant, request: &GetAttempt) -> Result<Reply, Refusal> {
         let caller = request.caller;
-        let (tenant, host, joiner, view) = match self.find_attempt(request.attempt) {
-            Some(key) => {
-                let it = &self.attempts[key];
-                (it.tenant, it.host, it.joiner, it.view())
+        let (tenant, host, joiner, view) = match self.live_attempt(now, request.attempt) {
+            Some(slot) => {
+                let attempt = &self.attempts[slot];
+                let host = self.listings[attempt.listing].owner;
+                (attempt.tenant, host, attempt.joiner, self.attempt_view(slot))
             }
             None => {
-                let it = self.results.get(&request.attempt).ok_or(Refusal::NotFound)?;
+                let it = self.results.get(now, request.attempt).ok_or(Refusal::NotFound)?;
                 (it.tenant, it.host, it.joiner, it.view)
             }
         };
@@ -121,17 +146,23 @@ impl MemoryStore {
         }
     }
 
-    pub(super) fn list_pending(&self, request: &ListPending) -> Result<Reply, Refusal> {
-        let listing = self.owned_listing(request.caller, request.listing)?;
-        let linked = self.linked.range((listing, key_at::<AttemptKey>(LOWEST))..);
-        let pending = linked
-            .take_while(|&&(of, _)| of == listing)
+    fn attempt_view(&self, slot: Slot<Attempt>) -> rendezvous_shared::store::AttemptView {
+        let attempt = &self.attempts[slot];
+        let listing = &self.listings[attempt.listing];
+        attempt.view(self.attempts.handle(slot), listing.id(self.listings.handle(attempt.listing)))
+    }
+
+    /// Those that wait for nobody but the host first.
+    pub(super) fn list_pending(&self, now: Instant, request: &ListPending) -> Result<Reply, Refusal> {
+        let listing = &self.listings[self.owned_listing(now, request.caller, request.listing)?];
+        let all = listing.waiting.iter(&self.attempts).chain(listing.others.iter(&self.attempts));
+        let pending = all
             .take(limits::PAGE_EXAMINED_MAX)
-            .map(|&(_, key)| &self.attempts[key])
-            .filter(|attempt| attempt.host_side.is_none())
+            .map(|slot| (slot, &self.attempts[slot]))
+            .filter(|(_, attempt)| attempt.host_side.is_none() && attempt.deadline > now)
             .take(limits::PENDING_ATTEMPTS_MAX)
-            .map(|attempt| PendingAttempt {
-                id: attempt.id,
+            .map(|(slot, attempt)| PendingAttempt {
+                id: attempt.id(self.attempts.handle(slot)),
                 note: attempt.note.clone(),
                 joiner_bound: attempt.joiner_side.is_some(),
                 deadline: attempt.deadline,
@@ -141,31 +172,33 @@ impl MemoryStore {
 
     pub(super) fn cancel_attempt(&mut self, now: Instant, request: &CancelAttempt) -> Result<Reply, Refusal> {
         let caller = request.caller;
-        let Some(key) = self.find_attempt(request.attempt) else {
-            return Err(self.gone(request.attempt, |it| {
+        let Some(slot) = self.live_attempt(now, request.attempt) else {
+            return Err(self.gone(now, request.attempt, |it| {
                 let party = it.host == caller.principal || it.joiner == caller.principal || caller.operator;
                 it.tenant == caller.tenant && party
             }));
         };
-        let attempt = &self.attempts[key];
+        let attempt = &self.attempts[slot];
+        let host = self.listings[attempt.listing].owner;
         let reason = match attempt {
             it if it.tenant != caller.tenant => return Err(Refusal::NotFound),
             it if it.joiner == caller.principal => AttemptReason::Cancelled,
-            it if it.host == caller.principal || caller.operator => AttemptReason::Declined,
+            _ if host == caller.principal || caller.operator => AttemptReason::Declined,
             _ => return Err(Refusal::NotFound),
         };
         if attempt.times.introduced.is_some() {
             return Err(Refusal::Conflict(ConflictReason::AlreadyIntroduced));
         }
-        self.finish_attempt(now, key, reason);
+        self.finish_attempt(now, slot, now, reason);
         Ok(Reply::Cancelled)
     }
 
     pub(super) fn report(&mut self, now: Instant, request: &Report) -> Result<Reply, Refusal> {
-        self.refuse_when_drained()?;
-        let Some(key) = self.find_attempt(request.attempt) else { return self.report_late(request) };
-        let role = self.reporting_role(key, &request.reporter).ok_or(Refusal::NotFound)?;
-        let attempt = &mut self.attempts[key];
+        let Some(slot) = self.live_attempt(now, request.attempt) else {
+            return self.report_late(now, request);
+        };
+        let role = self.reporting_role(slot, &request.reporter).ok_or(Refusal::NotFound)?;
+        let attempt = &mut self.attempts[slot];
         if attempt.times.introduced.is_none() {
             return Err(Refusal::Conflict(ConflictReason::NotIntroduced));
         }
@@ -177,28 +210,27 @@ impl MemoryStore {
         if let Reporter::Datagram(proof) = &request.reporter
             && let Some(side) = attempt.side_mut(role)
         {
-            side.freshness =
-                Some(super::freshness::accept(side.freshness, proof).ok_or(Refusal::StaleSequence)?);
+            side.freshness = side.freshness.accept(proof).ok_or(Refusal::StaleSequence)?;
         }
         *attempt.report_mut(role) = Some(request.result);
         attempt.times.reported.get_or_insert(now);
         if let (Some(host), Some(joiner)) = (attempt.host_report, attempt.joiner_report) {
-            self.finish_attempt(now, key, reported_reason([Some(host), Some(joiner)]));
+            self.finish_attempt(now, slot, now, reported_reason([Some(host), Some(joiner)]));
         }
         Ok(Reply::Reported)
     }
 
     /// A report on an attempt that is over: the same one again is acknowledged again, so that a lost ACK does
     /// no harm.
-    fn report_late(&self, request: &Report) -> Result<Reply, Refusal> {
-        let result = self.results.get(&request.attempt).ok_or(Refusal::NotFound)?;
+    fn report_late(&self, now: Instant, request: &Report) -> Result<Reply, Refusal> {
+        let result = self.results.get(now, request.attempt).ok_or(Refusal::NotFound)?;
         let role = match &request.reporter {
             Reporter::Caller(caller) if caller.tenant != result.tenant => None,
             Reporter::Caller(caller) => role_of(caller, result.host, result.joiner),
             Reporter::Datagram(proof) => proof.role().filter(|role| {
                 // A host's key is as dead as its listing, or superseded; a joiner's was this attempt's only one.
                 let (handle, live) = match role {
-                    Role::Host => (result.view.listing.handle(), self.authorise_host(proof).is_ok()),
+                    Role::Host => (result.view.listing.handle(), self.authorise_host(now, proof).is_ok()),
                     Role::Joiner => (result.view.id.handle(), true),
                 };
                 live && proof.key_id.handle() == handle && proof.key_id.tenant() == result.tenant
@@ -215,106 +247,96 @@ impl MemoryStore {
         }
     }
 
-    fn reporting_role(&self, key: AttemptKey, reporter: &Reporter) -> Option<Role> {
-        let attempt = &self.attempts[key];
+    fn reporting_role(&self, slot: Slot<Attempt>, reporter: &Reporter) -> Option<Role> {
+        let attempt = &self.attempts[slot];
         match reporter {
             Reporter::Caller(caller) if caller.tenant != attempt.tenant => None,
-            Reporter::Caller(caller) => role_of(caller, attempt.host, attempt.joiner),
+            Reporter::Caller(caller) => role_of(caller, self.listings[attempt.listing].owner, attempt.joiner),
             Reporter::Datagram(proof) => {
                 let role = proof.role()?;
-                (self.role_key(key, role) == proof.key_id).then_some(role)
+                (self.role_key(slot, role) == proof.key_id).then_some(role)
             }
         }
     }
 
-    /// The attempt's time is over.
-    pub(super) fn expire_attempt(&mut self, now: Instant, key: AttemptKey) {
-        let Some(attempt) = self.attempts.get_mut(key) else { return };
-        if attempt.deadline > now {
-            attempt.filed = attempt.deadline;
-            self.due.file(attempt.filed, Due::Attempt(key));
-            return;
-        }
-        let joinable = self.listings.get(attempt.listing).is_some_and(|it| it.is_joinable());
-        let reason = match (attempt.phase(), &attempt.host_side, &attempt.joiner_side) {
-            (Phase::Introduced | Phase::Ended(_), ..) => {
-                reported_reason([attempt.host_report, attempt.joiner_report])
-            }
-            _ if !joinable => AttemptReason::HostPresenceStale,
-            (_, None, Some(_)) => AttemptReason::HostSilent,
-            (_, Some(_), None) => AttemptReason::JoinerSilent,
-            _ => AttemptReason::Expired,
+    /// Takes an attempt apart that ended at `ended`, gives back its capacity and keeps its result for a while. A full
+    /// pool of results keeps none: the end of an attempt cannot be refused, and no older result is evicted for it.
+    pub(super) fn finish_attempt(
+        &mut self,
+        now: Instant,
+        slot: Slot<Attempt>,
+        ended: Instant,
+        reason: AttemptReason,
+    ) {
+        let mut view = self.attempt_view(slot);
+        (view.phase, view.times.ended) = (Phase::Ended(reason), Some(ended));
+        let Self { attempts, listings, tenants, .. } = self;
+        self.attempt_lanes.take(attempts, slot);
+        let Attempt { tenant: id, joiner, listing, .. } = attempts[slot];
+        let list = match attempts[slot].is_waiting() {
+            true => &mut listings[listing].waiting,
+            false => &mut listings[listing].others,
         };
-        self.finish_attempt(now, key, reason);
-    }
-
-    /// Ends an attempt, gives back its capacity and keeps its result for a while. A full pool of results keeps
-    /// none: the end of an attempt cannot be refused, and no older result is evicted for it.
-    pub(super) fn finish_attempt(&mut self, now: Instant, key: AttemptKey, reason: AttemptReason) {
-        let Some(attempt) = self.attempts.remove(key) else { return };
-        self.due.forget(attempt.filed, Due::Attempt(key));
-        self.linked.remove(&(attempt.listing, key));
-        self.waiting.remove(&(attempt.listing, key));
-        self.release_tenant(attempt.tenant, |it| it.attempts -= 1);
-        self.tallies.attempt_reasons.count(reason);
-        if self.results.len() >= self.limits.attempt_results {
-            self.tallies.results_dropped += 1;
-            return;
+        list.remove(attempts, slot);
+        if let Some(tenant) = tenants.get_mut(&id) {
+            tenant.attempt_lanes.take(attempts, slot);
+            tenant.principal(joiner).joined.remove(attempts, slot);
+            tenant.forget_principal(joiner);
+            tenant.attempts -= 1;
         }
-        let mut view = attempt.view();
-        view.phase = Phase::Ended(reason);
-        view.times.ended = Some(now);
-        let Attempt { id, tenant, host, joiner, .. } = attempt;
-        self.results.insert(id, AttemptResult { tenant, host, joiner, view });
-        self.due.file(now.after(limits::RESULT_LIFETIME), Due::Result(id));
-        self.tallies.results_high_water = self.tallies.results_high_water.max(self.results.len());
+        attempts.remove(slot);
+        self.tallies.attempt_reasons.count(reason);
+        if !self.is_drained() {
+            let host = self.listings[listing].owner;
+            self.results.keep(now, ended, (id, host, joiner), view);
+        }
+        self.forget_tenant(id);
     }
 
-    pub(super) fn find_attempt(&self, id: AttemptId) -> Option<AttemptKey> {
-        let key = key_at(id.handle());
-        self.attempts.get(key).filter(|it| it.id == id).map(|_| key)
+    pub(super) fn forget_attempt_record(&mut self, slot: Slot<AttemptRecord>) {
+        if let Some(key) = self.attempt_records.remove(slot)
+            && let Some(tenant) = self.tenants.get_mut(&key.tenant)
+        {
+            tenant.attempt_records -= 1;
+            self.forget_tenant(key.tenant);
+        }
+    }
+
+    fn work_off_attempt_record(&mut self, now: Instant) -> bool {
+        let due = self.attempt_records.due(now);
+        due.map(|slot| self.forget_attempt_record(slot)).is_some()
     }
 
     /// What to say of an attempt that is not active: `expired` to those who took part, `not_found` to others.
-    pub(super) fn gone(&self, id: AttemptId, took_part: impl Fn(&AttemptResult) -> bool) -> Refusal {
-        let known = self.results.get(&id).is_some_and(took_part);
+    pub(super) fn gone(
+        &self,
+        now: Instant,
+        id: AttemptId,
+        took_part: impl Fn(&AttemptResult) -> bool,
+    ) -> Refusal {
+        let known = self.results.get(now, id).is_some_and(took_part);
         if known { Refusal::Expired } else { Refusal::NotFound }
     }
 
     /// What the creation was answered: an introduction that prolonged the attempt since does not show.
-    fn attempt_grant(&self, key: AttemptKey, replayed: bool) -> AttemptGrant {
-        let attempt = &self.attempts[key];
+    fn attempt_grant(&self, slot: Slot<Attempt>, replayed: bool) -> AttemptGrant {
+        let attempt = &self.attempts[slot];
         AttemptGrant {
-            id: attempt.id,
-            listing: attempt.listing_id,
-            joiner_key: self.joiner_key(key, attempt),
-            lifetime: attempt.lifetime,
-            deadline: attempt.times.created.after(attempt.lifetime),
+            id: attempt.id(self.attempts.handle(slot)),
+            listing: self.listings[attempt.listing].id(self.listings.handle(attempt.listing)),
+            joiner_key: self.joiner_key(slot),
+            lifetime: attempt.lifetime.duration(),
+            deadline: attempt.first_deadline(),
             replayed,
         }
     }
 }
 
 /// A caller that is both parties speaks as the joiner: the host has its datagrams.
-fn role_of(
-    caller: &Caller,
-    host: rendezvous_shared::id::PrincipalId,
-    joiner: rendezvous_shared::id::PrincipalId,
-) -> Option<Role> {
+fn role_of(caller: &Caller, host: PrincipalId, joiner: PrincipalId) -> Option<Role> {
     match caller.principal {
         principal if principal == joiner => Some(Role::Joiner),
         principal if principal == host => Some(Role::Host),
         _ => None,
-    }
-}
-
-/// One that hears the other settles it: each direction was open.
-fn reported_reason(reports: [Option<ReportResult>; 2]) -> AttemptReason {
-    if reports.contains(&Some(ReportResult::Connected)) {
-        AttemptReason::Connected
-    } else if reports.iter().any(Option::is_some) {
-        AttemptReason::ReportedFailed
-    } else {
-        AttemptReason::Unreported
     }
 }

@@ -4,35 +4,39 @@ use core::time::Duration;
 
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::{Endpoint, Family};
-use rendezvous_shared::id::Role;
+use rendezvous_shared::id::{AttemptId, Role};
 use rendezvous_shared::limits;
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Refusal};
 use rendezvous_shared::store::{Bind, BindAnswer, Introduction, Push, Reply};
 use rendezvous_shared::time::Instant;
 
-use super::records::{Attempt, Side};
-use super::{AttemptKey, MemoryStore, freshness};
+use super::MemoryStore;
+use super::freshness::Freshness;
+use super::records::{Attempt, Seconds, Side};
+use super::slab::Slot;
 
 /// Longest wait for the other side to have heard; beyond it the round trips are not to be believed.
 const START_IN_MAX: Duration = Duration::from_secs(1);
 
 impl MemoryStore {
     pub(super) fn bind(&mut self, now: Instant, request: &Bind) -> Result<Reply, Refusal> {
-        self.refuse_when_drained()?;
         let role = request.proof.role().ok_or(Refusal::NotFound)?;
-        let key = self.authorise_role(role, request)?;
-        let newly_bound = self.bind_side(now, key, role, request)?;
-        let attempt = &self.attempts[key];
+        let slot = self.authorise_role(now, role, request)?;
+        let newly_bound = self.bind_side(now, slot, role, request)?;
+        let attempt = &self.attempts[slot];
         let answer = match (attempt.host_side.as_ref(), attempt.joiner_side.as_ref()) {
             (Some(host), Some(joiner)) if attempt.times.introduced.is_some() => {
                 // There is one, or it would not have been introduced: sides never change.
-                let own = introduction(attempt, role, host, joiner).ok_or(Refusal::ServiceUnavailable)?;
+                let own = introduction(self.attempt_id(slot), role, host, joiner);
                 self.tallies.introductions_replayed += 1;
-                BindAnswer::Replayed { own }
+                BindAnswer::Replayed { own: own.ok_or(Refusal::ServiceUnavailable)? }
             }
-            (Some(_), Some(_)) => self.try_introduce(now, key, role)?,
+            (Some(host), Some(joiner)) => {
+                let (host, joiner) = (*host, *joiner);
+                self.try_introduce(now, slot, role, &host, &joiner)?
+            }
             _ => {
-                let notice = (newly_bound && role == Role::Joiner).then(|| self.notice(now, key)).flatten();
+                let notice = (newly_bound && role == Role::Joiner).then(|| self.notice(now, slot)).flatten();
                 BindAnswer::Waiting { peer_bound: false, remaining: attempt.deadline.since(now), notice }
             }
         };
@@ -40,27 +44,30 @@ impl MemoryStore {
     }
 
     /// The attempt in which the proof's key is the right of `role`.
-    fn authorise_role(&self, role: Role, request: &Bind) -> Result<AttemptKey, Refusal> {
+    fn authorise_role(&mut self, now: Instant, role: Role, request: &Bind) -> Result<Slot<Attempt>, Refusal> {
         if role == Role::Host {
-            self.authorise_host(&request.proof)?;
+            self.authorise_host(now, &request.proof)?;
         }
         let handle = request.proof.key_id.handle();
-        let Some(key) = self.find_attempt(request.attempt) else {
-            return Err(self.gone(request.attempt, |it| match role {
+        let Some(slot) = self.live_attempt(now, request.attempt) else {
+            return Err(self.gone(now, request.attempt, |it| match role {
                 Role::Host => it.view.listing.handle() == handle,
                 Role::Joiner => it.view.id.handle() == handle,
             }));
         };
-        if self.role_key(key, role) == request.proof.key_id { Ok(key) } else { Err(Refusal::NotFound) }
+        if self.role_key(slot, role) == request.proof.key_id { Ok(slot) } else { Err(Refusal::NotFound) }
     }
 
     /// The key that is the right of `role` in this attempt.
-    pub(super) fn role_key(&self, key: AttemptKey, role: Role) -> KeyId {
-        let attempt = &self.attempts[key];
+    pub(super) fn role_key(&self, slot: Slot<Attempt>, role: Role) -> KeyId {
         match role {
-            Role::Host => self.presence_key(attempt.listing, &self.listings[attempt.listing]),
-            Role::Joiner => self.joiner_key(key, attempt),
+            Role::Host => self.presence_key(self.attempts[slot].listing),
+            Role::Joiner => self.joiner_key(slot),
         }
+    }
+
+    fn attempt_id(&self, slot: Slot<Attempt>) -> AttemptId {
+        self.attempts[slot].id(self.attempts.handle(slot))
     }
 
     /// Binds the role, or recognises the same BIND again; returns whether it was bound just now. The first
@@ -68,19 +75,19 @@ impl MemoryStore {
     fn bind_side(
         &mut self,
         now: Instant,
-        key: AttemptKey,
+        slot: Slot<Attempt>,
         role: Role,
         request: &Bind,
     ) -> Result<bool, Refusal> {
         let proof = &request.proof;
-        let attempt = &mut self.attempts[key];
+        let attempt = &mut self.attempts[slot];
         if let Some(side) = attempt.side_mut(role) {
             if side.endpoint != proof.source || side.candidates != request.candidates {
                 return Err(Refusal::Conflict(ConflictReason::EndpointAlreadyBound));
             }
             // The same bytes again get the same answer, but only a fresh datagram proves the address anew.
-            if let Some(fresh) = freshness::accept(side.freshness, proof) {
-                side.freshness = Some(fresh);
+            if let Some(fresh) = side.freshness.accept(proof) {
+                side.freshness = fresh;
                 side.proved = side.proved.max(proof.arrived);
                 side.local = proof.local;
             }
@@ -89,78 +96,107 @@ impl MemoryStore {
         // A host's key has one counter for all it sends, or a BIND delayed on its way from a port that is gone would
         // win the role. A joiner's key begins with its attempt.
         let listing = attempt.listing;
-        let fresh = match role {
+        let freshness = match role {
             Role::Host => self.accept_sequence(listing, proof)?,
-            Role::Joiner => freshness::accept(None, proof).ok_or(Refusal::StaleSequence)?,
+            Role::Joiner => Freshness::default().accept(proof).ok_or(Refusal::StaleSequence)?,
         };
-        let attempt = &mut self.attempts[key];
-        *attempt.side_mut(role) = Some(Side {
+        let side = Side {
             key_id: proof.key_id,
             endpoint: proof.source,
             candidates: request.candidates,
             round_trip: request.round_trip,
             proved: proof.arrived,
             local: proof.local,
-            freshness: Some(fresh),
-        });
-        let bound = match role {
-            Role::Host => &mut attempt.times.host_bound,
-            Role::Joiner => &mut attempt.times.joiner_bound,
+            freshness,
         };
-        *bound = Some(now);
-        let pair = (listing, key);
-        if attempt.host_side.is_none() {
-            self.waiting.insert(pair)
-        } else {
-            self.waiting.remove(&pair)
-        };
+        self.set_side(now, slot, role, side);
         Ok(true)
     }
 
+    /// Enters a bound role, and moves the attempt to the list of its listing where it then belongs.
+    fn set_side(&mut self, now: Instant, slot: Slot<Attempt>, role: Role, side: Side) {
+        let Self { attempts, listings, .. } = self;
+        let listing = &mut listings[attempts[slot].listing];
+        let was_waiting = attempts[slot].is_waiting();
+        let attempt = &mut attempts[slot];
+        *attempt.side_mut(role) = Some(side);
+        match role {
+            Role::Host => attempt.times.host_bound = Some(now),
+            Role::Joiner => attempt.times.joiner_bound = Some(now),
+        }
+        match (was_waiting, attempt.is_waiting()) {
+            (false, true) => {
+                listing.others.remove(attempts, slot);
+                listing.waiting.push(attempts, slot);
+            }
+            (true, false) => {
+                listing.waiting.remove(attempts, slot);
+                listing.others.push(attempts, slot);
+            }
+            (true, true) | (false, false) => {}
+        }
+    }
+
     /// The gate: both roles are bound, and everything else that must hold is looked at here, in this transition.
-    fn try_introduce(&mut self, now: Instant, key: AttemptKey, role: Role) -> Result<BindAnswer, Refusal> {
-        let attempt = &self.attempts[key];
-        let (Some(host), Some(joiner)) = (&attempt.host_side, &attempt.joiner_side) else {
-            return Err(Refusal::ServiceUnavailable);
-        };
-        let waiting =
-            BindAnswer::Waiting { peer_bound: true, remaining: attempt.deadline.since(now), notice: None };
+    fn try_introduce(
+        &mut self,
+        now: Instant,
+        slot: Slot<Attempt>,
+        role: Role,
+        host: &Side,
+        joiner: &Side,
+    ) -> Result<BindAnswer, Refusal> {
+        let attempt = &self.attempts[slot];
         let proved = |side: &Side| now.since(side.proved) <= limits::PROOF_AGE_MAX;
-        let fresh = self.listings.get(attempt.listing).is_some_and(|it| it.is_joinable());
-        if !fresh || !proved(host) || !proved(joiner) {
-            return Ok(waiting);
+        if !self.listings[attempt.listing].is_joinable(now) || !proved(host) || !proved(joiner) {
+            let remaining = attempt.deadline.since(now);
+            return Ok(BindAnswer::Waiting { peer_bound: true, remaining, notice: None });
         }
         if in_both(host, joiner).any(|(host, joiner)| host == joiner) {
-            self.finish_attempt(now, key, AttemptReason::SameEndpoint);
+            self.finish_attempt(now, slot, now, AttemptReason::SameEndpoint);
             return Err(Refusal::Conflict(ConflictReason::SameEndpoint));
         }
-        let own = introduction(attempt, role, host, joiner);
-        let other = introduction(attempt, role.peer(), host, joiner);
+        let id = self.attempt_id(slot);
+        let own = introduction(id, role, host, joiner);
+        let other = introduction(id, role.peer(), host, joiner);
         let (Some(own), Some(other)) = (own, other) else {
-            self.finish_attempt(now, key, AttemptReason::NoCommonFamily);
+            self.finish_attempt(now, slot, now, AttemptReason::NoCommonFamily);
             return Err(Refusal::Conflict(ConflictReason::NoCommonFamily));
         };
         let told = if role == Role::Host { joiner } else { host };
         let Side { key_id, endpoint, local, .. } = *told;
         let peer = Push { key_id, endpoint, local, introduction: other };
-        self.mark_introduced(now, key);
+        self.mark_introduced(now, slot);
         Ok(BindAnswer::Introduced { own, peer })
     }
 
-    fn mark_introduced(&mut self, now: Instant, key: AttemptKey) {
-        let attempt = &mut self.attempts[key];
-        attempt.times.introduced = Some(now);
-        attempt.deadline = attempt.deadline.max(now.after(limits::INTRODUCED_LIFETIME_MIN));
-        let (deadline, record) = (attempt.deadline, attempt.record);
-        self.attempt_records.prolong(record, deadline);
+    fn mark_introduced(&mut self, now: Instant, slot: Slot<Attempt>) {
         self.tallies.introductions += 1;
+        let Self { attempts, attempt_lanes, attempt_records, tenants, .. } = self;
+        attempts[slot].times.introduced = Some(now);
+        let longer = Seconds::granted(limits::INTRODUCED_LIFETIME_MIN, Duration::ZERO, Duration::MAX);
+        let deadline = now.after(longer.duration());
+        if deadline <= attempts[slot].deadline {
+            return;
+        }
+        let mut tenant = tenants.get_mut(&attempts[slot].tenant);
+        attempt_lanes.take(attempts, slot);
+        if let Some(tenant) = &mut tenant {
+            tenant.attempt_lanes.take(attempts, slot);
+        }
+        (attempts[slot].deadline, attempts[slot].lane) = (deadline, longer.lane());
+        attempt_lanes.file(attempts, slot);
+        if let Some(tenant) = tenant {
+            tenant.attempt_lanes.file(attempts, slot);
+        }
+        attempt_records.prolong(attempts[slot].record, deadline, longer.lane());
     }
 }
 
 /// What the bound peer of `role` is told; nothing when the two have no family in common.
 ///
 /// Sides never change once bound, so this gives the same answer each time it is asked.
-fn introduction(attempt: &Attempt, role: Role, host: &Side, joiner: &Side) -> Option<Introduction> {
+fn introduction(attempt: AttemptId, role: Role, host: &Side, joiner: &Side) -> Option<Introduction> {
     let (own, peer) = if role == Role::Host { (host, joiner) } else { (joiner, host) };
     let common = |family: Family| {
         own.candidates.in_family(own.endpoint, family)?;
@@ -176,7 +212,7 @@ fn introduction(attempt: &Attempt, role: Role, host: &Side, joiner: &Side) -> Op
     let behind_one_address = in_both(own, peer).any(|(own, peer)| own.ip() == peer.ip());
     let lan: [Option<Endpoint>; 2] = if behind_one_address { peer.candidates.lan } else { [None; 2] };
     Some(Introduction {
-        attempt: attempt.id,
+        attempt,
         peer: first,
         peer_second: second,
         lan,

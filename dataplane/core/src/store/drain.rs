@@ -3,23 +3,33 @@
 use core::time::Duration;
 
 use rendezvous_shared::limits::DRAIN_MAX;
-use rendezvous_shared::outcome::{AttemptReason, Refusal};
-use rendezvous_shared::store::{BeginDrain, DrainView, EphemeralRendezvousStore, Reply};
+use rendezvous_shared::outcome::Refusal;
+use rendezvous_shared::store::{BeginDrain, DrainView, Page, Reply, RevocationPage, Transition};
 use rendezvous_shared::time::Instant;
 
-use super::{DrainState, MemoryStore};
+use super::MemoryStore;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DrainState {
+    Serving,
+    Draining {
+        deadline: Instant,
+    },
+    /// Nothing is there for anybody; what is still held is worked off.
+    Drained {
+        at: Instant,
+    },
+}
 
 impl MemoryStore {
     pub(super) fn begin_drain(&mut self, now: Instant, request: &BeginDrain) -> Reply {
         let wanted = now.after(request.window.min(DRAIN_MAX));
-        match self.drain {
-            DrainState::Serving => self.drain = DrainState::Draining { deadline: wanted },
-            DrainState::Draining { deadline } => {
-                self.drain = DrainState::Draining { deadline: deadline.min(wanted) };
-            }
-            DrainState::Drained => {}
-        }
-        self.expire(now);
+        self.drain = match self.drain {
+            DrainState::Serving => DrainState::Draining { deadline: wanted },
+            DrainState::Draining { deadline } => DrainState::Draining { deadline: deadline.min(wanted) },
+            DrainState::Drained { at } => DrainState::Drained { at },
+        };
+        self.drain_when_due(now);
         Reply::Drain(self.drain_view())
     }
 
@@ -29,47 +39,56 @@ impl MemoryStore {
             DrainState::Draining { deadline } => {
                 DrainView::Draining { deadline, attempts: self.attempts.len() }
             }
-            DrainState::Drained => DrainView::Drained,
+            DrainState::Drained { .. } => DrainView::Drained,
         }
     }
 
     /// Refuses what would begin something new.
     pub(super) fn refuse_while_draining(&self, now: Instant) -> Result<(), Refusal> {
         match self.drain {
-            DrainState::Serving => Ok(()),
             DrainState::Draining { deadline } => Err(Refusal::Draining { remaining: deadline.since(now) }),
-            DrainState::Drained => Err(Refusal::Draining { remaining: Duration::ZERO }),
+            DrainState::Serving | DrainState::Drained { .. } => Ok(()),
         }
     }
 
-    /// Refuses datagrams once everything was cleared: `draining` tells a client more than `not_found`.
-    pub(super) fn refuse_when_drained(&self) -> Result<(), Refusal> {
-        if self.drain == DrainState::Drained {
-            return Err(Refusal::Draining { remaining: Duration::ZERO });
+    /// At its deadline the drain ends everything at once: what the store still holds is nobody's any more.
+    pub(super) fn drain_when_due(&mut self, now: Instant) {
+        if let DrainState::Draining { deadline } = self.drain
+            && deadline <= now
+        {
+            self.drain = DrainState::Drained { at: deadline };
         }
-        Ok(())
     }
 
-    /// The deadline came: all active state goes at once.
-    pub(super) fn finish_drain(&mut self) {
-        self.drain = DrainState::Drained;
-        for _ in 0..self.attempts.len() {
-            self.tallies.attempt_reasons.count(AttemptReason::Drained);
+    pub(super) const fn is_drained(&self) -> bool {
+        matches!(self.drain, DrainState::Drained { .. })
+    }
+}
+
+/// What a store that was drained says: `draining` tells a client more than `not_found`.
+pub(super) fn when_drained(transition: &Transition) -> Reply {
+    let draining = Reply::Refused(Refusal::Draining { remaining: Duration::ZERO });
+    match transition {
+        Transition::RefreshPresence(_)
+        | Transition::EndPresence(_)
+        | Transition::Bind(_)
+        | Transition::Report(_)
+        | Transition::RegisterListing(_)
+        | Transition::RenewLease(_)
+        | Transition::CreateAttempt(_) => draining,
+        Transition::Revoke(it) if it.caller.operator => draining,
+        Transition::BrowseListings(_) => Reply::Page(Page { listings: Vec::new(), next_after: None }),
+        Transition::ListRevocations(it) if it.caller.operator => {
+            Reply::Revocations(RevocationPage { revocations: Vec::new(), next_after: None })
         }
-        self.listings.clear();
-        self.attempts.clear();
-        self.public.clear();
-        self.owned.clear();
-        self.slots.clear();
-        self.join_codes.clear();
-        self.tenants.clear();
-        self.linked.clear();
-        self.waiting.clear();
-        self.results.clear();
-        self.listing_records.clear();
-        self.attempt_records.clear();
-        self.due.clear();
-        self.tallies.presence_fresh = 0;
-        self.tallies.listings_visible = 0;
+        Transition::DeleteListing(_)
+        | Transition::GetListing(_)
+        | Transition::GetAttempt(_)
+        | Transition::ListPending(_)
+        | Transition::CancelAttempt(_)
+        | Transition::Revoke(_)
+        | Transition::ListRevocations(_)
+        | Transition::LiftRevocation(_) => Reply::Refused(Refusal::NotFound),
+        Transition::BeginDrain(_) | Transition::GetDrain => Reply::Drain(DrainView::Drained),
     }
 }

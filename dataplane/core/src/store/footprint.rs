@@ -2,18 +2,18 @@
 
 use std::mem::size_of;
 
-use rendezvous_shared::id::{AttemptId, JoinCode, ListingId, TenantId};
+use rendezvous_shared::id::{JoinCode, PrincipalId};
 use rendezvous_shared::limits::{
     ATTRIBUTE_KEY_LEN_MAX, ATTRIBUTE_VALUE_LEN_MAX, ATTRIBUTES_MAX, Limits, NAME_LEN_MAX, NOTE_LEN_MAX,
     PROTOCOL_LEN_MAX, SLOT_LEN_MAX,
 };
-use rendezvous_shared::store::ListingDescription;
-use rendezvous_shared::time::Instant;
 
-use super::due::Due;
-use super::idempotency::RecordKey;
-use super::records::{Attempt, AttemptResult, Listing};
-use super::{AttemptKey, ListingKey};
+use super::idempotency::{AttemptRecord, ListingRecord, roomy};
+use super::records::{Attempt, Listing};
+use super::results::AttemptResult;
+use super::revocations::REVOCATION_LEN;
+use super::slab::{Slab, Slot};
+use super::tenants::{Owned, Principal, Protocol, Published};
 
 /// Bytes a full store needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,28 +24,39 @@ pub struct Footprint {
     pub texts: usize,
 }
 
-/// What `limits` can reach. Trees and tables are counted at half full, the worst they run at.
+/// Trees are counted at half full, the worst they run at.
+const TREE_SLACK: usize = 2;
+/// The counts before shared texts.
+const SHARED_HEADER: usize = 2 * size_of::<usize>();
+
+/// What `limits` can reach, when every listing has an owner, a slot and a protocol of its own.
 #[must_use]
 pub fn footprint(limits: &Limits) -> Footprint {
-    const TREE_SLACK: usize = 2;
-    let due = TREE_SLACK * size_of::<(Instant, Due)>();
-    let ids = TREE_SLACK * size_of::<ListingId>();
-    let named =
-        TREE_SLACK * (size_of::<(TenantId, String, ListingKey)>() + size_of::<(TenantId, JoinCode)>());
-    let listing = size_of::<Listing>() + size_of::<ListingDescription>() + due + 2 * ids + named;
-    let pair = TREE_SLACK * size_of::<(ListingKey, AttemptKey)>();
-    let attempt = size_of::<Attempt>() + due + 2 * pair;
-    // Key, fingerprint, target, deadline, filing.
-    let record = TREE_SLACK * (size_of::<RecordKey>() + 48) + due;
-    let result = TREE_SLACK * (size_of::<AttemptId>() + size_of::<AttemptResult>()) + due;
-    let attributes =
-        ATTRIBUTES_MAX * (2 * size_of::<String>() + ATTRIBUTE_KEY_LEN_MAX + ATTRIBUTE_VALUE_LEN_MAX);
-    let text = attributes + NAME_LEN_MAX + PROTOCOL_LEN_MAX + 2 * SLOT_LEN_MAX;
+    let named = size_of::<(Box<str>, Slot<Listing>)>() + size_of::<(JoinCode, Slot<Listing>)>();
+    let indexed = size_of::<Owned>() + size_of::<Published>() + named;
+    let principal = size_of::<(PrincipalId, Principal)>();
+    let used_names = size_of::<(Box<str>, Protocol)>() + principal;
+    let listing = Slab::<Listing>::ENTRY_LEN + SHARED_HEADER + TREE_SLACK * (indexed + used_names);
+    let attempt = Slab::<Attempt>::ENTRY_LEN + SHARED_HEADER + TREE_SLACK * principal;
+    // Two lengths of up to two bytes before each attribute.
+    let attributes = ATTRIBUTES_MAX * (4 + ATTRIBUTE_KEY_LEN_MAX + ATTRIBUTE_VALUE_LEN_MAX);
+    let text = attributes + NAME_LEN_MAX + 2 * PROTOCOL_LEN_MAX + 2 * SLOT_LEN_MAX;
     Footprint {
         records: limits.listings * listing
             + limits.attempts * attempt
-            + (limits.listing_records + limits.attempt_records) * record
-            + limits.attempt_results * result,
+            + limits.listing_records * Slab::<ListingRecord>::ENTRY_LEN
+            + limits.attempt_records * Slab::<AttemptRecord>::ENTRY_LEN
+            + limits.attempt_results * Slab::<AttemptResult>::ENTRY_LEN
+            + table(limits.listing_records)
+            + table(limits.attempt_records)
+            + table(limits.attempt_results)
+            + limits.revocations * TREE_SLACK * REVOCATION_LEN,
         texts: limits.listings * text + limits.attempts * NOTE_LEN_MAX,
     }
+}
+
+/// A hash table of slots: a power of two of them, up to seven eighths full, with a byte of control each.
+fn table(limit: usize) -> usize {
+    let places = (roomy(limit) * 8).div_ceil(7).next_power_of_two();
+    places * (size_of::<u32>() + 1)
 }

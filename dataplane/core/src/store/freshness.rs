@@ -5,34 +5,38 @@ use rendezvous_shared::limits::SEQUENCE_JUMP_MAX;
 use rendezvous_shared::store::DatagramProof;
 use rendezvous_shared::time::Instant;
 
-/// The session a credential uses, and how far it has counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The session a credential uses, and how far it has counted. The default is that of one that has sent nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Freshness {
     session: SessionId,
     /// When the cookie was issued that opened the session.
     opened: Instant,
+    /// The highest sequence accepted; 0 when there was none.
     highest: u64,
 }
 
-/// What to remember after `proof`, or nothing when it is older than what was accepted before.
-///
-/// A datagram delayed on its way from a port that is gone carries an old session or sequence, so it never
-/// reinstates that port. A new session must have been opened by a cookie issued later than the present one's.
-pub(super) fn accept(before: Option<Freshness>, proof: &DatagramProof) -> Option<Freshness> {
-    let sequence = proof.sequence;
-    if sequence == 0 || sequence == u64::MAX {
-        return None;
-    }
-    match before {
-        Some(known) if known.session == proof.session => {
-            let fresh = sequence > known.highest && sequence - known.highest <= SEQUENCE_JUMP_MAX;
-            fresh.then_some(Freshness { highest: sequence, ..known })
+impl Freshness {
+    /// What to remember after `proof`, or nothing when it is older than what was accepted before.
+    ///
+    /// A datagram delayed on its way from a port that is gone carries an old session or sequence, so it never
+    /// reinstates that port. A new session must have been opened by a cookie issued later than the present one's.
+    pub(super) fn accept(self, proof: &DatagramProof) -> Option<Self> {
+        let sequence = proof.sequence;
+        if sequence == 0 || sequence == u64::MAX {
+            return None;
         }
-        Some(known) if proof.cookie_issued <= known.opened => None,
-        Some(_) | None => (sequence <= SEQUENCE_JUMP_MAX).then_some(Freshness {
+        let same_session = self.highest != 0 && self.session == proof.session;
+        if same_session {
+            let fresh = sequence > self.highest && sequence - self.highest <= SEQUENCE_JUMP_MAX;
+            return fresh.then_some(Self { highest: sequence, ..self });
+        }
+        if self.highest != 0 && proof.cookie_issued <= self.opened {
+            return None;
+        }
+        (sequence <= SEQUENCE_JUMP_MAX).then_some(Self {
             session: proof.session,
             opened: proof.cookie_issued,
             highest: sequence,
-        }),
+        })
     }
 }

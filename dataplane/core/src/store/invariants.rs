@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rendezvous_shared::id::TenantId;
 use rendezvous_shared::store::Visibility;
 use rendezvous_shared::time::Instant;
 
-use super::due::Due;
-use super::idempotency::RecordKey;
-use super::{MemoryStore, TenantUse};
+use super::MemoryStore;
+use super::lanes::{Due, Lanes, Linked};
+use super::slab::{Slab, Slot};
+use super::tenants::{Owned, Place, Published, Tenant};
 
 impl MemoryStore {
     /// Checks every relation between the collections. Walks everything: for tests.
@@ -15,99 +17,149 @@ impl MemoryStore {
     /// # Panics
     /// Naming the relation that is broken.
     pub fn check_invariants(&self) {
-        self.check_pools();
+        check_lanes("listings", &self.listings, &self.listing_lanes, |_| true);
+        check_lanes("attempts", &self.attempts, &self.attempt_lanes, |_| true);
+        self.results.check();
+        self.revocations.check();
         self.check_listings();
         self.check_attempts();
-        self.check_due();
+        self.check_tenants();
         self.check_records();
-    }
-
-    fn check_pools(&self) {
-        assert!(self.listings.len() <= self.limits.listings, "listings over their ceiling");
-        assert!(self.attempts.len() <= self.limits.attempts, "attempts over their ceiling");
-        assert!(self.results.len() <= self.limits.attempt_results, "results over their ceiling");
-        for (used, limit, _) in [self.listing_records.usage(), self.attempt_records.usage()] {
-            assert!(used <= limit, "idempotency records over their ceiling");
-        }
-        let mut tenants = BTreeMap::<_, TenantUse>::new();
-        self.listings.values().for_each(|it| tenants.entry(it.tenant).or_default().listings += 1);
-        self.attempts.values().for_each(|it| tenants.entry(it.tenant).or_default().attempts += 1);
-        for (key, ..) in self.listing_records.filings() {
-            tenants.entry(key.tenant()).or_default().listing_records += 1;
-        }
-        for (key, ..) in self.attempt_records.filings() {
-            tenants.entry(key.tenant()).or_default().attempt_records += 1;
-        }
-        let kept: BTreeMap<_, _> = self.tenants.iter().map(|(&tenant, &usage)| (tenant, usage)).collect();
-        assert_eq!(kept, tenants, "what tenants use is miscounted");
+        self.check_gauges();
     }
 
     fn check_listings(&self) {
-        let ids = |index: &BTreeSet<_>| index.len();
-        let public = self.listings.values().filter(|it| it.description.visibility() == Visibility::Public);
-        assert_eq!(self.public.values().map(ids).sum::<usize>(), public.clone().count(), "browse index");
-        assert_eq!(self.owned.values().map(ids).sum::<usize>(), self.listings.len(), "owner index");
-        let slotted = self.listings.values().filter(|it| it.description.slot().is_some()).count();
-        assert_eq!(self.slots.len(), slotted, "slot index");
-        let unlisted = self.listings.len() - public.clone().count();
-        assert_eq!(self.join_codes.len(), unlisted, "join code index");
-        let fresh = self.listings.values().filter(|it| it.is_joinable()).count();
-        assert_eq!(self.tallies.presence_fresh, fresh, "presence_fresh is miscounted");
-        let visible = public.filter(|it| it.is_joinable()).count();
-        assert_eq!(self.tallies.listings_visible, visible, "listings_visible is miscounted");
-        for (key, listing) in &self.listings {
-            assert_eq!(self.find_listing(listing.id), Some(key), "a listing's id does not find it");
+        for (slot, listing) in self.listings.iter() {
+            let tenant = &self.tenants[&listing.tenant];
+            let place = Place::new(listing.tag, slot);
+            assert!(tenant.owned.contains(&Owned { owner: listing.owner, place }), "owner index");
+            let public = tenant.public.contains(&Published { protocol: listing.protocol, place });
+            let visibility = listing.description.visibility();
+            assert_eq!(public, visibility == Visibility::Public, "browse index");
+            let number = tenant.protocols.get(listing.description.protocol()).map(|it| it.number);
+            assert_eq!(number, Some(listing.protocol), "protocol number");
+            let by_code = listing.join_code.map(|code| tenant.join_codes.get(&code) == Some(&slot));
+            assert_eq!(by_code, (visibility == Visibility::Unlisted).then_some(true), "join code index");
+            // A slot may have been taken over from a listing that is over.
+            let holder = listing.description.slot().map(|name| tenant.slots.get(name).copied());
+            let held_by_other = holder.flatten() != Some(slot);
+            assert!(holder.is_none() || !held_by_other || listing.lane.0 == 0, "slot index");
+            let lists = [(&listing.waiting, true), (&listing.others, false)];
+            for (attempt, waits) in lists.iter().flat_map(|(list, waits)| {
+                list.iter(&self.attempts).map(|attempt| (attempt, *waits)).collect::<Vec<_>>()
+            }) {
+                assert_eq!(self.attempts[attempt].listing, slot, "an attempt is in a strange list");
+                assert_eq!(self.attempts[attempt].is_waiting(), waits, "an attempt waits in the wrong list");
+            }
         }
     }
 
     fn check_attempts(&self) {
-        assert_eq!(self.linked.len(), self.attempts.len(), "an attempt is not linked, or a dead one is");
-        for (key, attempt) in &self.attempts {
-            let pair = (attempt.listing, key);
-            assert!(self.listings.contains_key(attempt.listing), "an attempt outlives its listing");
-            assert!(self.linked.contains(&pair), "an attempt is not linked to its listing");
-            let waits = attempt.joiner_side.is_some() && attempt.host_side.is_none();
-            assert_eq!(self.waiting.contains(&pair), waits, "the waiting index is wrong");
+        let linked = self
+            .listings
+            .iter()
+            .map(|(_, it)| it.waiting.iter(&self.attempts).count() + it.others.iter(&self.attempts).count());
+        assert_eq!(linked.sum::<usize>(), self.attempts.len(), "an attempt is not linked to its listing");
+        for (_, attempt) in self.attempts.iter() {
+            assert!(
+                self.listings.iter().any(|(slot, _)| slot == attempt.listing),
+                "an attempt has no listing"
+            );
             let both = attempt.host_side.is_some() && attempt.joiner_side.is_some();
             assert!(attempt.times.introduced.is_none() || both, "introduced without both roles bound");
         }
-        assert!(self.waiting.is_subset(&self.linked), "a dead attempt waits");
     }
 
-    fn check_due(&self) {
-        let records = self.listing_records.usage().0 + self.attempt_records.usage().0;
-        let objects = self.listings.len() + self.attempts.len() + self.results.len() + records;
-        assert_eq!(self.due.len(), objects, "each object is filed exactly once");
-        for (key, listing) in &self.listings {
-            assert!(self.due.contains(listing.filed, Due::Listing(key)), "a listing is filed elsewhere");
-            assert!(listing.filed <= listing.due(), "a listing surfaces too late");
-        }
-        for (key, attempt) in &self.attempts {
-            assert!(self.due.contains(attempt.filed, Due::Attempt(key)), "an attempt is filed elsewhere");
-            assert!(attempt.filed <= attempt.deadline, "an attempt surfaces too late");
-        }
-        for (key, filed, deadline) in self.listing_records.filings() {
-            assert!(self.due.contains(filed, Due::ListingRecord(key)) && filed <= deadline, "listing record");
-        }
-        for (key, filed, deadline) in self.attempt_records.filings() {
-            assert!(self.due.contains(filed, Due::AttemptRecord(key)) && filed <= deadline, "attempt record");
+    fn check_tenants(&self) {
+        let mut counted = BTreeMap::<TenantId, [u32; 4]>::new();
+        self.listings.iter().for_each(|(_, it)| counted.entry(it.tenant).or_default()[0] += 1);
+        self.attempts.iter().for_each(|(_, it)| counted.entry(it.tenant).or_default()[1] += 1);
+        self.listing_records.check().for_each(|(key, _)| counted.entry(key.tenant).or_default()[2] += 1);
+        self.attempt_records.check().for_each(|(key, _)| counted.entry(key.tenant).or_default()[3] += 1);
+        let kept = |it: &Tenant| [it.listings, it.attempts, it.listing_records, it.attempt_records];
+        let kept: BTreeMap<_, _> = self.tenants.iter().map(|(&id, it)| (id, kept(it))).collect();
+        assert_eq!(kept, counted, "what tenants use is miscounted");
+        for (&id, tenant) in &self.tenants {
+            check_lanes("a tenant's listings", &self.listings, &tenant.listing_lanes, |it| it.tenant == id);
+            check_lanes("a tenant's attempts", &self.attempts, &tenant.attempt_lanes, |it| it.tenant == id);
+            self.check_names(id, tenant);
         }
     }
 
-    /// A record outlives what it stands for, or a retry could be executed twice.
+    /// No index of a tenant holds more than its listings and attempts account for.
+    fn check_names(&self, id: TenantId, tenant: &Tenant) {
+        let of_tenant = || self.listings.iter().filter(|(_, it)| it.tenant == id);
+        let public = of_tenant().filter(|(_, it)| it.description.visibility() == Visibility::Public);
+        let public = public.count();
+        assert_eq!(tenant.owned.len(), of_tenant().count(), "owner index");
+        assert_eq!(tenant.public.len(), public, "browse index");
+        assert_eq!(tenant.join_codes.len(), tenant.owned.len() - public, "join code index");
+        for (name, &slot) in &tenant.slots {
+            let holder = of_tenant().find(|&(it, _)| it == slot).and_then(|(_, it)| it.description.slot());
+            assert_eq!(holder, Some(&**name), "a slot is held by nobody");
+        }
+        let mut protocols = BTreeMap::<_, u32>::new();
+        of_tenant().for_each(|(_, it)| *protocols.entry(it.description.protocol()).or_default() += 1);
+        assert_eq!(tenant.protocol_use(), protocols, "protocols are miscounted");
+        let mut principals = BTreeMap::<_, (u32, BTreeSet<Slot<_>>)>::new();
+        of_tenant().for_each(|(_, it)| principals.entry(it.owner).or_default().0 += 1);
+        for (slot, attempt) in self.attempts.iter().filter(|(_, it)| it.tenant == id) {
+            principals.entry(attempt.joiner).or_default().1.insert(slot);
+        }
+        let kept = tenant.principals.iter();
+        let kept = kept.map(|(&id, it)| (id, (it.listings, it.joined.iter(&self.attempts).collect())));
+        assert_eq!(kept.collect::<BTreeMap<_, _>>(), principals, "what principals have is miscounted");
+    }
+
+    /// A record outlives what it stands for, or a retry could be executed twice. It may go before what is over and
+    /// not worked off.
     fn check_records(&self) {
-        let deadlines = |filings: &mut dyn Iterator<Item = (RecordKey, Instant, Instant)>| {
-            filings.map(|(key, _, deadline)| (key, deadline)).collect::<BTreeMap<_, _>>()
-        };
-        let of_listings = deadlines(&mut self.listing_records.filings());
-        for listing in self.listings.values() {
-            let outlived = of_listings.get(&listing.record).is_some_and(|&it| it > listing.lease_deadline);
-            assert!(outlived, "a listing outlives its record");
+        let now = self.now;
+        let of_listings = self.listing_records.slab();
+        for (slot, listing) in self.listings.iter().filter(|(_, it)| it.lease_deadline > now) {
+            let record = &of_listings[listing.record];
+            assert_eq!(record.target(), self.listings.handle(slot), "a listing's record is another's");
+            assert!(record.deadline() > listing.lease_deadline, "a listing outlives its record");
         }
-        let of_attempts = deadlines(&mut self.attempt_records.filings());
-        for attempt in self.attempts.values() {
-            let outlived = of_attempts.get(&attempt.record).is_some_and(|&it| it > attempt.deadline);
-            assert!(outlived, "an attempt outlives its record");
+        let of_attempts = self.attempt_records.slab();
+        let live = |listing: Slot<_>| self.listings[listing].lease_deadline > now;
+        let attempts = self.attempts.iter().filter(|(_, it)| it.deadline > now && live(it.listing));
+        for (slot, attempt) in attempts {
+            let record = &of_attempts[attempt.record];
+            assert_eq!(record.target(), self.attempts.handle(slot), "an attempt's record is another's");
+            assert!(record.deadline() > attempt.deadline, "an attempt outlives its record");
         }
     }
+
+    fn check_gauges(&self) {
+        let present = self.listings.iter().filter(|(_, it)| self.present.counts(it.joinable_until()));
+        assert_eq!(self.present.get(), present.count(), "presence_fresh is miscounted");
+        let visible = self.listings.iter().filter(|(_, it)| {
+            it.description.visibility() == Visibility::Public && self.visible.counts(it.joinable_until())
+        });
+        assert_eq!(self.visible.get(), visible.count(), "listings_visible is miscounted");
+    }
+}
+
+/// Each object of `slab` that is `wanted` is filed exactly once, in its own lane, and each lane is in order.
+pub(super) fn check_lanes<T: Due + Linked<L>, L>(
+    what: &str,
+    slab: &Slab<T>,
+    lanes: &Lanes<T, L>,
+    wanted: impl Fn(&T) -> bool,
+) {
+    assert!(slab.len() <= slab.limit(), "{what} over their ceiling");
+    let mut filed = BTreeSet::new();
+    let mut before = None;
+    for (lane, slot) in lanes.filed(slab) {
+        assert_eq!(slab[slot].lane(), lane, "{what}: filed in another lane");
+        assert!(filed.insert(slot), "{what}: filed twice");
+        let deadline = slab[slot].deadline();
+        assert!(before.is_none_or(|(of, at)| of != lane || at <= deadline), "{what}: a lane is out of order");
+        before = Some((lane, deadline));
+    }
+    let all: BTreeSet<_> = slab.iter().filter(|(_, it)| wanted(it)).map(|(slot, _)| slot).collect();
+    assert_eq!(filed, all, "{what}: not all are filed, or others are");
+    let soonest: Option<Instant> = all.iter().map(|&slot| slab[slot].deadline()).min();
+    assert_eq!(lanes.soonest(), soonest, "{what}: the soonest deadline");
 }

@@ -1,4 +1,4 @@
-//! Listings: register, renew, delete, get, and the end of their lease.
+//! Listings: register, renew, delete, get, and taking one apart.
 
 use rendezvous_shared::id::{JoinCode, ListingId};
 use rendezvous_shared::limits;
@@ -9,124 +9,161 @@ use rendezvous_shared::store::{
 };
 use rendezvous_shared::time::Instant;
 
-use super::due::Due;
-use super::idempotency::RecordKey;
-use super::records::Listing;
-use super::{AttemptKey, ListingKey, MemoryStore, handle_of, key_at};
+use super::MemoryStore;
+use super::ends::Scope;
+use super::idempotency::{ListingRecord, RecordKey};
+use super::lanes::{Link, List};
+use super::records::{Listing, Seconds};
+use super::slab::Slot;
+use super::tenants::{Owned, Place, Published};
 
 impl MemoryStore {
     pub(super) fn register(&mut self, now: Instant, request: &RegisterListing) -> Result<Reply, Refusal> {
-        let record = RecordKey::new(request.caller, request.idempotency);
-        if let Some(id) = self.listing_records.find(record, request.idempotency.fingerprint)? {
-            let key = self.find_listing(id).ok_or(Refusal::Expired)?;
-            return Ok(Reply::Registered(Box::new(self.grant(key, request.caller, true))));
+        let (caller, idempotency) = (request.caller, request.idempotency);
+        let record = RecordKey::new(caller, idempotency);
+        if let Some(made) = self.listing_records.find(now, record, idempotency.fingerprint)? {
+            let live = self.listings.find(made).filter(|&slot| self.listings[slot].lease_deadline > now);
+            return match live {
+                Some(slot) => Ok(Reply::Registered(Box::new(self.grant(now, slot, caller, true)))),
+                None if self.revocations.bar_listing(now, caller, made) => Err(Refusal::Revoked),
+                None => Err(Refusal::Expired),
+            };
         }
         self.refuse_while_draining(now)?;
-        let replaced = self.slot_holder(request)?;
-        self.check_registration(request, replaced)?;
-        if let Some(key) = replaced {
-            self.remove_listing(now, key, AttemptReason::ListingGone);
+        let replaced = self.slot_holder(now, request)?;
+        self.check_registration(now, request, replaced)?;
+        if let Some(slot) = replaced {
+            self.end_listing(now, slot, AttemptReason::ListingGone);
+            while !self.work_off_listing(now, slot) {}
         }
-        let key = self.insert_listing(now, request, record);
-        Ok(Reply::Registered(Box::new(self.grant(key, request.caller, false))))
+        let slot = self.insert_listing(now, request, record);
+        Ok(Reply::Registered(Box::new(self.grant(now, slot, caller, false))))
     }
 
     /// The listing that a registration under the same slot would replace.
-    fn slot_holder(&self, request: &RegisterListing) -> Result<Option<ListingKey>, Refusal> {
-        let Some(slot) = request.description.slot() else { return Ok(None) };
-        let holder = self.slots.get(&(request.caller.tenant, slot.to_owned())).copied();
-        match holder.and_then(|key| self.listings.get(key)) {
-            Some(listing) if listing.owner != request.caller.principal => {
+    fn slot_holder(&self, now: Instant, request: &RegisterListing) -> Result<Option<Slot<Listing>>, Refusal> {
+        let tenant = self.tenants.get(&request.caller.tenant);
+        let holder = request.description.slot().and_then(|name| tenant?.slots.get(name).copied());
+        let holder = holder.filter(|&slot| self.listings[slot].lease_deadline > now);
+        match holder {
+            Some(slot) if self.listings[slot].owner != request.caller.principal => {
                 Err(Refusal::Conflict(ConflictReason::SlotTaken))
             }
-            _ => Ok(holder),
+            holder => Ok(holder),
         }
     }
 
-    /// Every quota and capacity the registration needs, before anything changes.
+    /// Every quota and capacity the registration needs, before anything changes. Only what is over anyway is worked
+    /// off.
     fn check_registration(
-        &self,
+        &mut self,
+        now: Instant,
         request: &RegisterListing,
-        replaced: Option<ListingKey>,
+        replaced: Option<Slot<Listing>>,
     ) -> Result<(), Refusal> {
+        // The one replaced gives its place.
         let freed = u32::from(replaced.is_some());
-        let caller = request.caller;
-        let owned =
-            self.owned.get(&(caller.tenant, caller.principal)).map_or(0, |ids| ids.len() as u32) - freed;
-        let in_tenant = self.tenant_use(caller.tenant);
-        let share = self.listing_records.share(request.quotas.listings_per_tenant, self.limits.listings);
-        if owned >= request.quotas.listings_per_owner {
+        let (caller, quotas) = (request.caller, request.quotas);
+        let tenant = caller.tenant;
+        let quota = quotas.listings_per_owner.saturating_add(freed);
+        if quotas.listings_per_owner == 0 || !self.has_room_for_owner(now, caller, quota) {
             return Err(Refusal::QuotaExceeded(QuotaScope::Owner));
         }
-        if in_tenant.listings - freed >= request.quotas.listings_per_tenant
-            || in_tenant.listing_records >= share
-        {
+        let quota = quotas.listings_per_tenant.saturating_add(freed);
+        let in_tenant = self.make_room(
+            |it| it.count_of(tenant, |it| it.listings) < quota,
+            |it| it.work_off_listing_in(now, Scope::Tenant(tenant)),
+        );
+        let share = self.listing_records.share(quotas.listings_per_tenant, self.limits.listings);
+        let in_share = self.make_room(
+            |it| it.count_of(tenant, |it| it.listing_records) < share,
+            |it| it.work_off_listing_record(now),
+        );
+        if quotas.listings_per_tenant == 0 || !in_tenant || !in_share {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
-        if self.listings.len() - freed as usize >= self.limits.listings {
+        let in_pool = self.make_room(
+            |it| it.listings.len() < it.listings.limit() + freed as usize,
+            |it| it.work_off_listing_in(now, Scope::Pool),
+        );
+        if !in_pool {
             return Err(Refusal::CapacityExceeded(Pool::Listings));
         }
-        if self.listing_records.is_full() {
-            return Err(Refusal::CapacityExceeded(Pool::ListingRecords));
-        }
-        Ok(())
+        let in_records =
+            self.make_room(|it| !it.listing_records.slab().is_full(), |it| it.work_off_listing_record(now));
+        if in_records { Ok(()) } else { Err(Refusal::CapacityExceeded(Pool::ListingRecords)) }
     }
 
-    fn insert_listing(&mut self, now: Instant, request: &RegisterListing, record: RecordKey) -> ListingKey {
+    fn insert_listing(&mut self, now: Instant, request: &RegisterListing, key: RecordKey) -> Slot<Listing> {
+        if let Some(over) = self.listing_records.due_of(now, key) {
+            self.forget_listing_record(over);
+        }
         let caller = request.caller;
-        let description = &request.description;
         let tag = self.next_tag();
-        let join_code =
-            (description.visibility() == Visibility::Unlisted).then(|| self.unused_join_code(caller));
-        let lease_deadline = now.after(request.lease);
-        let key = self.listings.insert_with_key(|key| Listing {
-            id: ListingId::new(tag, handle_of(key)),
+        let unlisted = request.description.visibility() == Visibility::Unlisted;
+        let join_code = unlisted.then(|| self.unused_join_code(caller));
+        let lifetime = Seconds::granted(request.lease, limits::LEASE_MIN, limits::LEASE_MAX);
+        let deadline = now.after(lifetime.duration());
+        let protocol =
+            self.tenants.entry(caller.tenant).or_default().use_protocol(request.description.protocol());
+        let fingerprint = request.idempotency.fingerprint;
+        let Self { listings, listing_records, .. } = self;
+        let slot = listings.insert(|handle| Listing {
+            tag,
             tenant: caller.tenant,
             owner: caller.principal,
-            description: description.clone(),
+            description: request.description.clone(),
+            protocol,
             join_code,
             lease_version: 1,
-            lease_lifetime: request.lease,
-            lease_deadline,
-            first_lease: (request.lease, lease_deadline),
+            lease_lifetime: lifetime,
+            lease_deadline: deadline,
+            first_lifetime: lifetime,
+            first_deadline: deadline,
             presence_key_expires: now.after(limits::PRESENCE_KEY_LIFETIME),
             presence: [None; 2],
-            freshness: [None; 2],
-            record,
-            filed: lease_deadline,
+            freshness: Default::default(),
+            record: listing_records.insert(key, fingerprint, handle, deadline, lifetime.lane()),
+            lane: lifetime.lane(),
+            end_reason: AttemptReason::ListingGone,
+            in_pool: Link::ALONE,
+            in_tenant: Link::ALONE,
+            waiting: List::EMPTY,
+            others: List::EMPTY,
         });
-        let id = self.listings[key].id;
-        self.due.file(lease_deadline, Due::Listing(key));
-        if description.visibility() == Visibility::Public {
-            self.public.entry((caller.tenant, description.protocol().into())).or_default().insert(id);
+        self.file_listing(slot);
+        slot
+    }
+
+    /// Enters a new listing wherever it is looked for.
+    fn file_listing(&mut self, slot: Slot<Listing>) {
+        self.listing_lanes.file(&mut self.listings, slot);
+        let id = self.listings[slot].tenant;
+        let tenant = self.tenants.entry(id).or_default();
+        tenant.listing_lanes.file(&mut self.listings, slot);
+        let listing = &self.listings[slot];
+        let place = Place::new(listing.tag, slot);
+        tenant.listings += 1;
+        tenant.listing_records += 1;
+        tenant.principal(listing.owner).listings += 1;
+        tenant.owned.insert(Owned { owner: listing.owner, place });
+        if listing.description.visibility() == Visibility::Public {
+            tenant.public.insert(Published { protocol: listing.protocol, place });
         }
-        self.owned.entry((caller.tenant, caller.principal)).or_default().insert(id);
-        if let Some(slot) = description.slot() {
-            self.slots.insert((caller.tenant, slot.to_owned()), key);
+        if let Some(name) = listing.description.slot() {
+            tenant.slots.insert(name.into(), slot);
         }
-        if let Some(code) = join_code {
-            self.join_codes.insert((caller.tenant, code), key);
+        if let Some(code) = listing.join_code {
+            tenant.join_codes.insert(code, slot);
         }
-        let usage = self.tenants.entry(caller.tenant).or_default();
-        usage.listings += 1;
-        usage.listing_records += 1;
-        let fingerprint = request.idempotency.fingerprint;
-        self.listing_records.insert(
-            record,
-            fingerprint,
-            id,
-            lease_deadline,
-            (&mut self.due, Due::ListingRecord),
-        );
-        self.tallies.listings_high_water = self.tallies.listings_high_water.max(self.listings.len());
-        key
     }
 
     /// 40 bits with at most a million listings: a second try is rare, a third practically unheard of.
     fn unused_join_code(&mut self, caller: Caller) -> JoinCode {
         loop {
             let code = JoinCode::from_random(self.next_tag());
-            if !self.join_codes.contains_key(&(caller.tenant, code)) {
+            let taken = self.tenants.get(&caller.tenant).is_some_and(|it| it.join_codes.contains_key(&code));
+            if !taken {
                 return code;
             }
         }
@@ -134,150 +171,181 @@ impl MemoryStore {
 
     pub(super) fn renew(&mut self, now: Instant, request: &RenewLease) -> Result<Reply, Refusal> {
         self.refuse_while_draining(now)?;
-        let key = self.owned_listing(request.caller, request.listing)?;
-        let listing = &mut self.listings[key];
+        let slot = self.owned_listing(now, request.caller, request.listing)?;
+        let listing = &self.listings[slot];
         if listing.lease_version != request.version {
             return Err(Refusal::StaleVersion { latest: listing.lease_version });
         }
-        listing.lease_version += 1;
-        listing.lease_lifetime = request.lease.unwrap_or(listing.lease_lifetime);
-        listing.lease_deadline = now.after(listing.lease_lifetime);
-        if listing.presence_key_expires.since(now) < limits::PRESENCE_KEY_LIFETIME / 2 {
-            listing.presence_key_expires = now.after(limits::PRESENCE_KEY_LIFETIME);
-        }
-        let due = listing.due();
-        self.due.hasten(&mut listing.filed, due, Due::Listing(key));
-        self.listing_records.prolong(listing.record, listing.lease_deadline);
-        Ok(Reply::Renewed(self.lease(key)))
+        let lifetime = match request.lease {
+            Some(wanted) => Seconds::granted(wanted, limits::LEASE_MIN, limits::LEASE_MAX),
+            None => listing.lease_lifetime,
+        };
+        self.move_lease(slot, |listing| {
+            listing.lease_version += 1;
+            listing.lease_lifetime = lifetime;
+            listing.lease_deadline = now.after(lifetime.duration());
+            listing.lane = lifetime.lane();
+            if listing.presence_key_expires.since(now) < limits::PRESENCE_KEY_LIFETIME / 2 {
+                listing.presence_key_expires = now.after(limits::PRESENCE_KEY_LIFETIME);
+            }
+        });
+        let Listing { record, lease_deadline, .. } = self.listings[slot];
+        self.listing_records.prolong(record, lease_deadline, lifetime.lane());
+        Ok(Reply::Renewed(self.lease(slot)))
     }
 
     pub(super) fn delete(&mut self, now: Instant, request: &DeleteListing) -> Result<Reply, Refusal> {
         let caller = request.caller;
-        let found = self.find_listing(request.listing).filter(|&key| {
-            let listing = &self.listings[key];
+        let found = self.live_listing(now, request.listing).filter(|&slot| {
+            let listing = &self.listings[slot];
             listing.tenant == caller.tenant && (listing.owner == caller.principal || caller.operator)
         });
-        self.remove_listing(now, found.ok_or(Refusal::NotFound)?, AttemptReason::ListingGone);
+        let slot = found.ok_or_else(|| self.absent(now, caller, request.listing))?;
+        self.end_listing(now, slot, AttemptReason::ListingGone);
         Ok(Reply::Deleted)
     }
 
-    pub(super) fn get(&self, request: &GetListing) -> Result<Reply, Refusal> {
+    pub(super) fn get(&self, now: Instant, request: &GetListing) -> Result<Reply, Refusal> {
         let caller = request.caller;
-        let (key, by_code) = match request.locator {
-            ListingLocator::Id(id) => (self.find_listing(id), false),
-            ListingLocator::JoinCode(code) => (self.join_codes.get(&(caller.tenant, code)).copied(), true),
+        let tenant = self.tenants.get(&caller.tenant);
+        let (slot, by_code, absent) = match request.locator {
+            ListingLocator::Id(id) => (self.live_listing(now, id), false, self.absent(now, caller, id)),
+            ListingLocator::JoinCode(code) => {
+                let slot = tenant.and_then(|it| it.join_codes.get(&code).copied());
+                let live = slot.filter(|&slot| self.listings[slot].lease_deadline > now);
+                (live, true, Refusal::NotFound)
+            }
         };
-        let key = key.filter(|&key| self.may_see(caller, &self.listings[key])).ok_or(Refusal::NotFound)?;
-        let mut view = self.view(key, caller);
+        let slot = slot.filter(|&slot| self.may_see(now, caller, &self.listings[slot])).ok_or(absent)?;
+        let mut view = self.view(now, slot, caller);
         if by_code {
-            view.join_code = self.listings[key].join_code;
+            view.join_code = self.listings[slot].join_code;
         }
         Ok(Reply::Listing(Box::new(view)))
     }
 
-    /// What is due of the listing: its lease, or the presence of a family.
-    pub(super) fn expire_listing(&mut self, now: Instant, key: ListingKey) {
-        let Some(listing) = self.listings.get(key) else { return };
-        if listing.lease_deadline <= now {
-            self.remove_listing(now, key, AttemptReason::ListingGone);
-            return;
+    /// Takes apart a listing that is over and has no attempt left. Its idempotency record stays until its own time,
+    /// so that a late retry learns `expired`.
+    pub(super) fn remove_listing(&mut self, slot: Slot<Listing>) {
+        self.listing_lanes.take(&mut self.listings, slot);
+        let id = self.listings[slot].tenant;
+        if let Some(tenant) = self.tenants.get_mut(&id) {
+            tenant.listing_lanes.take(&mut self.listings, slot);
+            let listing = &self.listings[slot];
+            let place = Place::new(listing.tag, slot);
+            tenant.listings -= 1;
+            tenant.principal(listing.owner).listings -= 1;
+            tenant.forget_principal(listing.owner);
+            tenant.owned.remove(&Owned { owner: listing.owner, place });
+            tenant.public.remove(&Published { protocol: listing.protocol, place });
+            tenant.release_protocol(listing.description.protocol());
+            if let Some(name) = listing.description.slot()
+                && tenant.slots.get(name) == Some(&slot)
+            {
+                tenant.slots.remove(name);
+            }
+            if let Some(code) = listing.join_code {
+                tenant.join_codes.remove(&code);
+            }
         }
-        self.drop_presence(key, |presence| presence.deadline <= now);
-        let listing = &mut self.listings[key];
-        listing.filed = listing.due();
-        self.due.file(listing.filed, Due::Listing(key));
+        let before = self.listings[slot].joinable_until();
+        self.listings[slot].presence = [None; 2];
+        self.shift_joinable_of(slot, before);
+        self.listings.remove(slot);
+        self.forget_tenant(id);
     }
 
-    /// Removes a listing and, in the same step, its presence and every attempt at it. Its idempotency record
-    /// stays until its own time, so that a late retry learns `expired`.
-    pub(super) fn remove_listing(&mut self, now: Instant, key: ListingKey, reason: AttemptReason) {
-        let linked = self.linked.range((key, key_at::<AttemptKey>(LOWEST))..);
-        let attempts: Vec<_> =
-            linked.take_while(|&&(of, _)| of == key).map(|&(_, attempt)| attempt).collect();
-        for attempt in attempts {
-            self.finish_attempt(now, attempt, reason);
+    /// Changes a listing's lease, and with it where it is filed.
+    pub(super) fn move_lease(&mut self, slot: Slot<Listing>, change: impl FnOnce(&mut Listing)) {
+        let Self { listings, listing_lanes, tenants, .. } = self;
+        let mut tenant = tenants.get_mut(&listings[slot].tenant);
+        listing_lanes.take(listings, slot);
+        if let Some(tenant) = &mut tenant {
+            tenant.listing_lanes.take(listings, slot);
         }
-        self.drop_presence(key, |_| true);
-        let Some(listing) = self.listings.remove(key) else { return };
-        self.due.forget(listing.filed, Due::Listing(key));
-        let description = &listing.description;
-        remove_from(&mut self.public, &(listing.tenant, description.protocol().into()), listing.id);
-        remove_from(&mut self.owned, &(listing.tenant, listing.owner), listing.id);
-        if let Some(slot) = description.slot() {
-            self.slots.remove(&(listing.tenant, slot.to_owned()));
+        let before = listings[slot].joinable_until();
+        change(&mut listings[slot]);
+        listing_lanes.file(listings, slot);
+        if let Some(tenant) = tenant {
+            tenant.listing_lanes.file(listings, slot);
         }
-        if let Some(code) = listing.join_code {
-            self.join_codes.remove(&(listing.tenant, code));
-        }
-        self.release_tenant(listing.tenant, |it| it.listings -= 1);
+        self.shift_joinable_of(slot, before);
     }
 
-    pub(super) fn find_listing(&self, id: ListingId) -> Option<ListingKey> {
-        let key = key_at(id.handle());
-        self.listings.get(key).filter(|it| it.id == id).map(|_| key)
+    pub(super) fn forget_listing_record(&mut self, slot: Slot<ListingRecord>) {
+        if let Some(key) = self.listing_records.remove(slot)
+            && let Some(tenant) = self.tenants.get_mut(&key.tenant)
+        {
+            tenant.listing_records -= 1;
+            self.forget_tenant(key.tenant);
+        }
+    }
+
+    fn work_off_listing_record(&mut self, now: Instant) -> bool {
+        let due = self.listing_records.due(now);
+        due.map(|slot| self.forget_listing_record(slot)).is_some()
     }
 
     /// The caller's own listing; somebody else's is not found.
-    pub(super) fn owned_listing(&self, caller: Caller, id: ListingId) -> Result<ListingKey, Refusal> {
-        let own = |key: &ListingKey| {
-            let listing = &self.listings[*key];
+    pub(super) fn owned_listing(
+        &self,
+        now: Instant,
+        caller: Caller,
+        id: ListingId,
+    ) -> Result<Slot<Listing>, Refusal> {
+        let own = |slot: &Slot<Listing>| {
+            let listing = &self.listings[*slot];
             listing.tenant == caller.tenant && listing.owner == caller.principal
         };
-        self.find_listing(id).filter(own).ok_or(Refusal::NotFound)
+        self.live_listing(now, id).filter(own).ok_or_else(|| self.absent(now, caller, id))
     }
 
-    pub(super) fn may_see(&self, caller: Caller, listing: &Listing) -> bool {
-        listing.tenant == caller.tenant
-            && (listing.is_joinable() || listing.owner == caller.principal || caller.operator)
-    }
-
-    pub(super) fn view(&self, key: ListingKey, caller: Caller) -> ListingView {
-        let listing = &self.listings[key];
-        let owned = listing.owner == caller.principal && listing.tenant == caller.tenant;
-        ListingView {
-            id: listing.id,
-            description: listing.description.clone(),
-            join_code: listing.join_code.filter(|_| owned),
-            visible: listing.is_joinable(),
-            owned,
-            lease: self.lease(key),
-            presence_deadlines: listing.presence.map(|it| it.map(|it| it.deadline)),
+    /// What to say of a listing that is not there for the caller: its owner learns that it was revoked.
+    pub(super) fn absent(&self, now: Instant, caller: Caller, id: ListingId) -> Refusal {
+        if self.revocations.bar_listing(now, caller, id.handle()) {
+            Refusal::Revoked
+        } else {
+            Refusal::NotFound
         }
     }
 
-    fn lease(&self, key: ListingKey) -> LeaseGrant {
-        let listing = &self.listings[key];
+    pub(super) fn may_see(&self, now: Instant, caller: Caller, listing: &Listing) -> bool {
+        listing.tenant == caller.tenant
+            && (listing.is_joinable(now) || listing.owner == caller.principal || caller.operator)
+    }
+
+    pub(super) fn view(&self, now: Instant, slot: Slot<Listing>, caller: Caller) -> ListingView {
+        let listing = &self.listings[slot];
+        let owned = listing.owner == caller.principal && listing.tenant == caller.tenant;
+        ListingView {
+            id: listing.id(self.listings.handle(slot)),
+            description: listing.description.clone(),
+            join_code: listing.join_code.filter(|_| owned),
+            visible: listing.is_joinable(now),
+            owned,
+            lease: self.lease(slot),
+            presence_deadlines: [0, 1].map(|family| listing.presence(now, family).map(|it| it.deadline())),
+        }
+    }
+
+    fn lease(&self, slot: Slot<Listing>) -> LeaseGrant {
+        let listing = &self.listings[slot];
         LeaseGrant {
             version: listing.lease_version,
-            lifetime: listing.lease_lifetime,
+            lifetime: listing.lease_lifetime.duration(),
             deadline: listing.lease_deadline,
-            presence_key: self.presence_key(key, listing),
+            presence_key: self.presence_key(slot),
         }
     }
 
     /// What the registration was answered, whatever became of the listing since. Only the presence key is as it is
     /// now: one that was superseded opens nothing.
-    fn grant(&self, key: ListingKey, caller: Caller, replayed: bool) -> ListingGrant {
-        let (lifetime, deadline) = self.listings[key].first_lease;
-        let lease = LeaseGrant { version: 1, lifetime, deadline, ..self.lease(key) };
-        let view = self.view(key, caller);
+    fn grant(&self, now: Instant, slot: Slot<Listing>, caller: Caller, replayed: bool) -> ListingGrant {
+        let Listing { first_lifetime, first_deadline, .. } = self.listings[slot];
+        let lifetime = first_lifetime.duration();
+        let lease = LeaseGrant { version: 1, lifetime, deadline: first_deadline, ..self.lease(slot) };
+        let view = self.view(now, slot, caller);
         let view = ListingView { visible: false, lease, presence_deadlines: [None; 2], ..view };
         ListingGrant { view, lease, replayed }
-    }
-}
-
-/// Sorts before every key there is.
-pub(super) const LOWEST: rendezvous_shared::id::Handle = rendezvous_shared::id::Handle(0);
-
-fn remove_from<K: Ord>(
-    index: &mut std::collections::BTreeMap<K, std::collections::BTreeSet<ListingId>>,
-    key: &K,
-    id: ListingId,
-) {
-    if let Some(ids) = index.get_mut(key) {
-        ids.remove(&id);
-        if ids.is_empty() {
-            index.remove(key);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! What the store keeps of a listing and of an attempt.
+//! What the store keeps of a listing and of an attempt. Up to a million are held, so their size is counted in bytes.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -6,76 +6,160 @@ use std::sync::Arc;
 
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::{Endpoint, Family};
-use rendezvous_shared::id::{AttemptId, JoinCode, ListingId, PrincipalId, Role, TenantId};
+use rendezvous_shared::id::{AttemptId, Handle, JoinCode, ListingId, PrincipalId, Role, TenantId};
+use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, PRESENCE_LIFETIME};
+use rendezvous_shared::outcome::AttemptReason;
 use rendezvous_shared::store::{AttemptView, Candidates, ListingDescription, Phase, PhaseTimes};
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
 
-use super::ListingKey;
 use super::freshness::Freshness;
-use super::idempotency::RecordKey;
+use super::idempotency::{AttemptRecord, ListingRecord};
+use super::lanes::{Due, LaneId, Link, Linked, List};
+use super::slab::Slot;
+
+/// Kinds of lists: of a whole pool, of a tenant, of a listing's attempts, of a joiner's attempts.
+#[derive(Debug)]
+pub(super) struct OfPool;
+#[derive(Debug)]
+pub(super) struct OfTenant;
+#[derive(Debug)]
+pub(super) struct OfListing;
+#[derive(Debug)]
+pub(super) struct OfJoiner;
+
+/// A lifetime in whole seconds, as all that the store grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seconds(u32);
+
+impl Seconds {
+    /// What is granted to whoever asks for `wanted`: whole seconds, not fewer, within the limits.
+    pub(super) fn granted(wanted: Duration, min: Duration, max: Duration) -> Self {
+        let up = wanted.as_secs() + u64::from(wanted.subsec_nanos() > 0);
+        // The longest there is, a year of seconds, fits.
+        Self(up.clamp(min.as_secs(), max.as_secs()) as u32)
+    }
+
+    pub(super) const fn duration(self) -> Duration {
+        Duration::from_secs(self.0 as u64)
+    }
+
+    pub(super) const fn lane(self) -> LaneId {
+        LaneId(self.0)
+    }
+}
+
+/// The lane of what was ended before its time: its deadline is the moment it was ended.
+pub(super) const ENDED: LaneId = LaneId(0);
 
 #[derive(Debug)]
 pub(super) struct Listing {
-    pub(super) id: ListingId,
+    /// The unguessable half of its id; the other is its handle.
+    pub(super) tag: u64,
     pub(super) tenant: TenantId,
     pub(super) owner: PrincipalId,
     pub(super) description: ListingDescription,
+    /// Of the description's protocol, within its tenant.
+    pub(super) protocol: u32,
     pub(super) join_code: Option<JoinCode>,
     pub(super) lease_version: u64,
-    pub(super) lease_lifetime: Duration,
+    pub(super) lease_lifetime: Seconds,
+    /// The listing is over from then on. To end it before its time is to set this to now.
     pub(super) lease_deadline: Instant,
     /// Lifetime and deadline of the lease that the registration granted, for when it is asked again.
-    pub(super) first_lease: (Duration, Instant),
+    pub(super) first_lifetime: Seconds,
+    pub(super) first_deadline: Instant,
     pub(super) presence_key_expires: Instant,
     /// One for each family, see [`family_index`].
     pub(super) presence: [Option<Presence>; 2],
-    pub(super) freshness: [Option<Freshness>; 2],
-    pub(super) record: RecordKey,
-    pub(super) filed: Instant,
+    pub(super) freshness: [Freshness; 2],
+    /// Valid while the lease is: the record outlives it.
+    pub(super) record: Slot<ListingRecord>,
+    pub(super) lane: LaneId,
+    /// What its attempts end for when it does.
+    pub(super) end_reason: AttemptReason,
+    pub(super) in_pool: Link<Self>,
+    pub(super) in_tenant: Link<Self>,
+    /// Its attempts whose joiner is bound and whose host is not, the longest wait first.
+    pub(super) waiting: List<Attempt, OfListing>,
+    /// Its other attempts.
+    pub(super) others: List<Attempt, OfListing>,
 }
 
-/// A host's endpoint of one family, proved.
+/// A host's endpoint of one family, proved. Stays where it was once it is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Presence {
     pub(super) endpoint: Endpoint,
     /// The local address that was asked when it was proved.
     pub(super) local: Option<IpAddr>,
     pub(super) proved: Instant,
-    pub(super) deadline: Instant,
+}
+
+impl Presence {
+    pub(super) fn deadline(&self) -> Instant {
+        self.proved.after(PRESENCE_LIFETIME)
+    }
 }
 
 impl Listing {
-    /// Its lease is fresh, or it would have been removed; so presence decides.
-    pub(super) fn is_joinable(&self) -> bool {
-        self.presence.iter().any(Option::is_some)
+    pub(super) const fn id(&self, handle: Handle) -> ListingId {
+        ListingId::new(self.tag, handle)
     }
 
-    /// When something of it is due next.
-    pub(super) fn due(&self) -> Instant {
-        self.presence.iter().flatten().map(|it| it.deadline).fold(self.lease_deadline, Instant::min)
+    /// The fresh presence of a family.
+    pub(super) fn presence(&self, now: Instant, family: usize) -> Option<Presence> {
+        self.presence[family].filter(|it| it.deadline() > now)
+    }
+
+    /// Whether its presence is fresh; whoever asks knows that its lease is.
+    pub(super) fn is_joinable(&self, now: Instant) -> bool {
+        self.presence.iter().flatten().any(|it| it.deadline() > now)
+    }
+
+    /// When it stops being joinable unless something is done; [`Instant::ZERO`] when it is not.
+    pub(super) fn joinable_until(&self) -> Instant {
+        let latest = self.presence.iter().flatten().map(Presence::deadline).max();
+        latest.unwrap_or(Instant::ZERO).min(self.lease_deadline)
+    }
+
+    pub(super) fn first_attempt(&self) -> Option<Slot<Attempt>> {
+        self.waiting.first().or(self.others.first())
+    }
+}
+
+impl Due for Listing {
+    fn deadline(&self) -> Instant {
+        self.lease_deadline
+    }
+
+    fn lane(&self) -> LaneId {
+        self.lane
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Attempt {
-    pub(super) id: AttemptId,
+    /// The unguessable half of its id; the other is its handle.
+    pub(super) tag: u64,
     pub(super) tenant: TenantId,
-    pub(super) listing: ListingKey,
-    pub(super) listing_id: ListingId,
-    pub(super) host: PrincipalId,
     pub(super) joiner: PrincipalId,
+    /// The listing stays where it is until its last attempt is gone.
+    pub(super) listing: Slot<Listing>,
     pub(super) note: Option<Arc<str>>,
-    pub(super) lifetime: Duration,
+    pub(super) lifetime: Seconds,
     pub(super) deadline: Instant,
-    pub(super) joiner_key_expires: Instant,
     pub(super) host_side: Option<Side>,
     pub(super) joiner_side: Option<Side>,
     pub(super) host_report: Option<ReportResult>,
     pub(super) joiner_report: Option<ReportResult>,
     pub(super) times: PhaseTimes,
-    pub(super) record: RecordKey,
-    pub(super) filed: Instant,
+    /// Valid while the attempt is: the record outlives it.
+    pub(super) record: Slot<AttemptRecord>,
+    pub(super) lane: LaneId,
+    pub(super) in_pool: Link<Self>,
+    pub(super) in_tenant: Link<Self>,
+    pub(super) in_listing: Link<Self>,
+    pub(super) in_joiner: Link<Self>,
 }
 
 /// A bound role. Endpoint, candidates and round trip never change once bound.
@@ -89,10 +173,14 @@ pub(super) struct Side {
     pub(super) proved: Instant,
     /// The local address that BIND asked.
     pub(super) local: Option<IpAddr>,
-    pub(super) freshness: Option<Freshness>,
+    pub(super) freshness: Freshness,
 }
 
 impl Attempt {
+    pub(super) const fn id(&self, handle: Handle) -> AttemptId {
+        AttemptId::new(self.tag, handle)
+    }
+
     pub(super) fn side_mut(&mut self, role: Role) -> &mut Option<Side> {
         match role {
             Role::Host => &mut self.host_side,
@@ -107,7 +195,22 @@ impl Attempt {
         }
     }
 
-    pub(super) fn phase(&self) -> Phase {
+    /// Whether its host is awaited, and nobody else.
+    pub(super) const fn is_waiting(&self) -> bool {
+        self.joiner_side.is_some() && self.host_side.is_none()
+    }
+
+    /// The deadline that its creation granted.
+    pub(super) fn first_deadline(&self) -> Instant {
+        self.times.created.after(self.lifetime.duration())
+    }
+
+    /// The end of the joiner's key: after the longest life that an introduction can give.
+    pub(super) fn joiner_key_expires(&self) -> Instant {
+        self.first_deadline().after(2 * INTRODUCED_LIFETIME_MIN)
+    }
+
+    pub(super) const fn phase(&self) -> Phase {
         if self.times.introduced.is_some() {
             Phase::Introduced
         } else if self.host_side.is_some() || self.joiner_side.is_some() {
@@ -117,10 +220,10 @@ impl Attempt {
         }
     }
 
-    pub(super) fn view(&self) -> AttemptView {
+    pub(super) fn view(&self, handle: Handle, listing: ListingId) -> AttemptView {
         AttemptView {
-            id: self.id,
-            listing: self.listing_id,
+            id: self.id(handle),
+            listing,
             phase: self.phase(),
             times: self.times,
             deadline: self.deadline,
@@ -132,13 +235,39 @@ impl Attempt {
     }
 }
 
-/// What is kept for a while of an attempt that ended: no endpoint, no secret.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AttemptResult {
-    pub(super) tenant: TenantId,
-    pub(super) host: PrincipalId,
-    pub(super) joiner: PrincipalId,
-    pub(super) view: AttemptView,
+impl Due for Attempt {
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn lane(&self) -> LaneId {
+        self.lane
+    }
+}
+
+/// Names the link of `$object` that is used in lists of a kind.
+macro_rules! linked {
+    ($($object:ty, $kind:ty: $link:ident;)+) => {$(
+        impl Linked<$kind> for $object {
+            fn link(&self) -> &Link<Self> {
+                &self.$link
+            }
+
+            fn link_mut(&mut self) -> &mut Link<Self> {
+                &mut self.$link
+            }
+        }
+    )+};
+}
+pub(super) use linked;
+
+linked! {
+    Listing, OfPool: in_pool;
+    Listing, OfTenant: in_tenant;
+    Attempt, OfPool: in_pool;
+    Attempt, OfTenant: in_tenant;
+    Attempt, OfListing: in_listing;
+    Attempt, OfJoiner: in_joiner;
 }
 
 /// Index of a family in every per-family pair.

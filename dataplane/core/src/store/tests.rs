@@ -1,7 +1,5 @@
 //! The contract of the store, clause by clause, against [`MemoryStore`]; its invariants after every step.
 
-mod histories;
-
 use core::time::Duration;
 
 use rendezvous_shared::credential::MasterKey;

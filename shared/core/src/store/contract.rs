@@ -141,7 +141,7 @@ fn description(change: impl FnOnce(&mut DescriptionParts)) -> ListingDescription
         slot: None,
     };
     change(&mut parts);
-    ListingDescription::new(&parts).expect("a description within its limits")
+    ListingDescription::new(&parts).unwrap_or_else(|error| panic!("{error}: {parts:?}"))
 }
 
 fn refused(reply: &Reply) -> Refusal {
@@ -208,14 +208,21 @@ impl<'h, H: Harness> World<'h, H> {
         reply
     }
 
-    fn used(&mut self, pool: Pool) -> usize {
-        self.store.expire(self.harness.now());
-        let stats = self.store.stats();
-        stats.pools.iter().find(|it| it.pool == pool).map_or(0, |it| it.used)
+    /// How the store stands once everything that is over was given back.
+    fn stats(&mut self) -> StoreStats {
+        let now = self.harness.now();
+        loop {
+            self.store.expire(now);
+            self.harness.check(&self.store);
+            if self.store.next_deadline().is_none_or(|at| at > now) {
+                break;
+            }
+        }
+        self.store.stats()
     }
 
-    fn stats(&self) -> StoreStats {
-        self.store.stats()
+    fn used(&mut self, pool: Pool) -> usize {
+        self.stats().pools.iter().find(|it| it.pool == pool).map_or(0, |it| it.used)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -376,6 +376,34 @@ impl Transition {
     }
 }
 
+impl Transition {
+    /// Who asks for it; nobody in particular for a datagram and for the drain.
+    #[must_use]
+    pub fn caller(&self) -> Option<Caller> {
+        match self {
+            Self::RefreshPresence(_)
+            | Self::EndPresence(_)
+            | Self::Bind(_)
+            | Self::Report(Report { reporter: Reporter::Datagram(_), .. })
+            | Self::BeginDrain(_)
+            | Self::GetDrain => None,
+            Self::Report(Report { reporter: Reporter::Caller(caller), .. }) => Some(*caller),
+            Self::RegisterListing(it) => Some(it.caller),
+            Self::RenewLease(it) => Some(it.caller),
+            Self::DeleteListing(it) => Some(it.caller),
+            Self::GetListing(it) => Some(it.caller),
+            Self::BrowseListings(it) => Some(it.caller),
+            Self::CreateAttempt(it) => Some(it.caller),
+            Self::GetAttempt(it) => Some(it.caller),
+            Self::ListPending(it) => Some(it.caller),
+            Self::CancelAttempt(it) => Some(it.caller),
+            Self::Revoke(it) => Some(it.caller),
+            Self::ListRevocations(it) => Some(it.caller),
+            Self::LiftRevocation(it) => Some(it.caller),
+        }
+    }
+}
+
 impl Candidates {
     /// The one of `own` and the second endpoint that is in `family`.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use super::{Harness, JOINER, LEASE, NANO, OWNER, SECOND, World, refused, v4, v6};
 use crate::id::SessionId;
-use crate::limits::{PRESENCE_KEY_LIFETIME, PRESENCE_LIFETIME, SEQUENCE_JUMP_MAX};
+use crate::limits::{GAUGE_LAG_MAX, PRESENCE_KEY_LIFETIME, PRESENCE_LIFETIME, SEQUENCE_JUMP_MAX};
 use crate::outcome::Refusal;
 use crate::store::{BindAnswer, Notice, Reply};
 
@@ -21,6 +21,7 @@ pub fn visible_needs_lease_and_presence<H: Harness>(harness: &mut H) {
     assert!(w.browse(JOINER, |_| ()).listings.is_empty());
     assert_eq!(w.get_id(JOINER, id), Err(Refusal::NotFound));
     assert!(w.get_id(OWNER, id).is_ok_and(|it| !it.visible));
+    w.sleep(GAUGE_LAG_MAX);
     assert_eq!((w.stats().listings_visible, w.stats().presence_fresh), (0, 0));
     w.present(grant.lease.presence_key, v4(1, 4000));
     w.sleep(LEASE - PRESENCE_LIFETIME);
@@ -66,6 +67,7 @@ pub fn families_end_on_their_own<H: Harness>(harness: &mut H) {
     assert_eq!(notice_of(&mut w, grant.view.id).map(|it| it.endpoint), Some(v6(1, 4000)));
     w.sleep(10 * SECOND);
     assert_eq!(deadlines(&mut w), Ok([None, None]));
+    w.sleep(GAUGE_LAG_MAX);
     assert_eq!(w.stats().presence_fresh, 0);
 }
 

@@ -1,0 +1,250 @@
+//! How things end: what is over, working it off, and making room where a pool or quota looks full.
+
+use rendezvous_shared::id::{AttemptId, ListingId, TenantId};
+use rendezvous_shared::outcome::AttemptReason;
+use rendezvous_shared::store::{Caller, Phase};
+use rendezvous_shared::time::Instant;
+use rendezvous_shared::wire::ReportResult;
+
+use super::MemoryStore;
+use super::drain::DrainState;
+use super::records::{Attempt, ENDED, Listing};
+use super::slab::Slot;
+use super::tenants::Tenant;
+
+// ---- What is over
+
+impl MemoryStore {
+    /// The listing of this id, unless it is over.
+    pub(super) fn live_listing(&self, now: Instant, id: ListingId) -> Option<Slot<Listing>> {
+        let slot = self.listings.find(id.handle())?;
+        let listing = &self.listings[slot];
+        (listing.id(id.handle()) == id && listing.lease_deadline > now).then_some(slot)
+    }
+
+    /// The attempt of this id, unless it is over: then it is worked off, so that its result is where results are.
+    pub(super) fn live_attempt(&mut self, now: Instant, id: AttemptId) -> Option<Slot<Attempt>> {
+        let slot = self.attempts.find(id.handle())?;
+        if self.attempts[slot].id(id.handle()) != id {
+            return None;
+        }
+        match self.end_of(now, slot) {
+            None => Some(slot),
+            Some((ended, reason)) => {
+                self.finish_attempt(now, slot, ended, reason);
+                None
+            }
+        }
+    }
+
+    /// When and why an attempt ended by itself: its time was over, or its listing's, or the drain's.
+    fn end_of(&self, now: Instant, slot: Slot<Attempt>) -> Option<(Instant, AttemptReason)> {
+        let attempt = &self.attempts[slot];
+        let listing = &self.listings[attempt.listing];
+        let drained = match self.drain {
+            DrainState::Drained { at } => at,
+            DrainState::Serving | DrainState::Draining { .. } => Instant::MAX,
+        };
+        let end = attempt.deadline.min(listing.lease_deadline).min(drained);
+        if end > now {
+            return None;
+        }
+        let reason = if listing.lease_deadline == end {
+            listing.end_reason
+        } else if attempt.deadline == end {
+            expiry_reason(attempt, listing.is_joinable(end))
+        } else {
+            AttemptReason::Drained
+        };
+        Some((end, reason))
+    }
+
+    /// When something is due next, or is over and not worked off.
+    pub(super) fn next_deadline_of_all(&self) -> Option<Instant> {
+        let due = [
+            self.attempt_lanes.soonest(),
+            self.listing_lanes.soonest(),
+            self.results.soonest(),
+            self.listing_records.soonest(),
+            self.attempt_records.soonest(),
+            self.revocations.soonest(),
+        ];
+        let first = due.into_iter().flatten().min();
+        match self.drain {
+            DrainState::Serving => first,
+            DrainState::Draining { deadline } => Some(first.map_or(deadline, |at| at.min(deadline))),
+            DrainState::Drained { .. } => first.map(|_| Instant::ZERO),
+        }
+    }
+}
+
+/// Why an attempt ended whose own deadline came.
+fn expiry_reason(attempt: &Attempt, joinable: bool) -> AttemptReason {
+    match (attempt.phase(), &attempt.host_side, &attempt.joiner_side) {
+        (Phase::Introduced | Phase::Ended(_), ..) => {
+            reported_reason([attempt.host_report, attempt.joiner_report])
+        }
+        _ if !joinable => AttemptReason::HostPresenceStale,
+        (_, None, Some(_)) => AttemptReason::HostSilent,
+        (_, Some(_), None) => AttemptReason::JoinerSilent,
+        _ => AttemptReason::Expired,
+    }
+}
+
+/// One that hears the other settles it: each direction was open.
+pub(super) fn reported_reason(reports: [Option<ReportResult>; 2]) -> AttemptReason {
+    if reports.contains(&Some(ReportResult::Connected)) {
+        AttemptReason::Connected
+    } else if reports.iter().any(Option::is_some) {
+        AttemptReason::ReportedFailed
+    } else {
+        AttemptReason::Unreported
+    }
+}
+
+// ---- Working off
+
+impl MemoryStore {
+    /// Works off up to `most` things that are over: attempts before listings, because a listing waits for its own.
+    pub(super) fn work_off(&mut self, now: Instant, most: usize) {
+        for _ in 0..most {
+            if !self.work_off_one(now) {
+                return;
+            }
+        }
+    }
+
+    fn work_off_one(&mut self, now: Instant) -> bool {
+        let now = if self.is_drained() { Instant::MAX } else { now };
+        if let Some(slot) = self.attempt_lanes.due(now) {
+            self.work_off_attempt(now, slot);
+        } else if let Some(slot) = self.listing_lanes.due(now) {
+            self.work_off_listing(now, slot);
+        } else if let Some(slot) = self.results.due(now) {
+            self.results.remove(slot);
+        } else if let Some(slot) = self.listing_records.due(now) {
+            self.forget_listing_record(slot);
+        } else if let Some(slot) = self.attempt_records.due(now) {
+            self.forget_attempt_record(slot);
+        } else {
+            return self.revocations.work_off_one(now);
+        }
+        true
+    }
+
+    fn work_off_attempt(&mut self, now: Instant, slot: Slot<Attempt>) {
+        if let Some((ended, reason)) = self.end_of(now, slot) {
+            self.finish_attempt(now, slot, ended, reason);
+        }
+    }
+
+    /// One step with a listing that is over: an attempt of it, or itself when it has none left. True when it is gone.
+    pub(super) fn work_off_listing(&mut self, now: Instant, slot: Slot<Listing>) -> bool {
+        match self.listings[slot].first_attempt() {
+            Some(attempt) => {
+                self.work_off_attempt(now, attempt);
+                false
+            }
+            None => {
+                self.remove_listing(slot);
+                true
+            }
+        }
+    }
+
+    /// Ends a listing before its time, and with it, in the same step, its presence and every attempt at it.
+    pub(super) fn end_listing(&mut self, now: Instant, slot: Slot<Listing>, reason: AttemptReason) {
+        self.move_lease(slot, |listing| {
+            (listing.lease_deadline, listing.lane) = (now, ENDED);
+            listing.end_reason = reason;
+        });
+    }
+
+    /// Works off what is over of a listing's attempts. Their reason depends on whether the listing was joinable then,
+    /// which is only known until its presence ends or begins anew.
+    pub(super) fn settle_attempts(&mut self, now: Instant, slot: Slot<Listing>) {
+        let listing = &self.listings[slot];
+        let all = listing.waiting.iter(&self.attempts).chain(listing.others.iter(&self.attempts));
+        let over: Vec<_> = all.filter(|&it| self.attempts[it].deadline <= now).collect();
+        for attempt in over {
+            self.work_off_attempt(now, attempt);
+        }
+    }
+
+    /// Forgets the tenant if it uses nothing any more.
+    pub(super) fn forget_tenant(&mut self, id: TenantId) {
+        if self.tenants.get(&id).is_some_and(|it| it.is_unused()) {
+            self.tenants.remove(&id);
+        }
+    }
+}
+
+// ---- Making room
+
+/// Whose things are looked at for one that is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Scope {
+    Pool,
+    Tenant(TenantId),
+}
+
+impl MemoryStore {
+    /// Whether `room` is there, once what is over is worked off one by one as far as need be.
+    pub(super) fn make_room(
+        &mut self,
+        room: impl Fn(&Self) -> bool,
+        work_off: impl Fn(&mut Self) -> bool,
+    ) -> bool {
+        while !room(self) {
+            if !work_off(self) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// One step with a listing that is over.
+    pub(super) fn work_off_listing_in(&mut self, now: Instant, scope: Scope) -> bool {
+        let due = match scope {
+            Scope::Pool => self.listing_lanes.due(now),
+            Scope::Tenant(id) => self.tenants.get(&id).and_then(|it| it.listing_lanes.due(now)),
+        };
+        due.map(|slot| self.work_off_listing(now, slot)).is_some()
+    }
+
+    /// An attempt that is over, or one step with a listing that is: it may have had attempts.
+    pub(super) fn work_off_attempt_in(&mut self, now: Instant, scope: Scope) -> bool {
+        let due = match scope {
+            Scope::Pool => self.attempt_lanes.due(now),
+            Scope::Tenant(id) => self.tenants.get(&id).and_then(|it| it.attempt_lanes.due(now)),
+        };
+        match due {
+            Some(slot) => self.work_off_attempt(now, slot),
+            None => return self.work_off_listing_in(now, scope),
+        }
+        true
+    }
+
+    /// Whether an owner may have one more listing, once what is over of its own is worked off.
+    pub(super) fn has_room_for_owner(&mut self, now: Instant, caller: Caller, quota: u32) -> bool {
+        let Some(tenant) = self.tenants.get(&caller.tenant) else { return quota > 0 };
+        let Some(excess) = tenant.listings_of(caller.principal).checked_sub(quota) else { return true };
+        if tenant.listing_lanes.due(now).is_none() {
+            return false;
+        }
+        let wanted = excess as usize + 1;
+        let over = |slot: &Slot<Listing>| self.listings[*slot].lease_deadline <= now;
+        let own = tenant.owned_by(caller.principal, None);
+        let over: Vec<_> = own.map(|place| place.slot).filter(over).take(wanted).collect();
+        let enough = over.len() == wanted;
+        for slot in over {
+            while !self.work_off_listing(now, slot) {}
+        }
+        enough
+    }
+
+    /// What a count of the tenant's stands at.
+    pub(super) fn count_of(&self, tenant: TenantId, count: impl FnOnce(&Tenant) -> u32) -> u32 {
+        self.tenants.get(&tenant).map_or(0, |it| count(it))
+    }
+}

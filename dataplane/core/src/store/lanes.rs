@@ -1,0 +1,250 @@
+//! Lists in order of deadline: what is due next, for the whole store and for each tenant.
+//!
+//! What is made or renewed gets the same few lifetimes again and again, and time only goes forward: so among those
+//! of one lifetime the newest deadline is the latest, and a plain list is in order. Each lifetime has its own list, a
+//! *lane*. To file, move or take out an object is to change a few links, whatever the number of objects; and a list
+//! never holds more entries than there are objects, because the links are in them.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use rendezvous_shared::time::Instant;
+
+use super::slab::{MaybeSlot, Slab, Slot};
+
+/// An object's neighbours in one list.
+pub(super) struct Link<T> {
+    prev: MaybeSlot<T>,
+    next: MaybeSlot<T>,
+}
+
+impl<T> Link<T> {
+    pub(super) const ALONE: Self = Self { prev: MaybeSlot::NONE, next: MaybeSlot::NONE };
+}
+
+impl<T> Clone for Link<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Link<T> {}
+
+impl<T> fmt::Debug for Link<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}..{:?}", self.prev, self.next)
+    }
+}
+
+/// What can be in a list of kind `L`.
+pub(super) trait Linked<L>: Sized {
+    fn link(&self) -> &Link<Self>;
+    fn link_mut(&mut self) -> &mut Link<Self>;
+}
+
+/// A doubly linked list through the objects of a slab.
+pub(super) struct List<T, L> {
+    first: MaybeSlot<T>,
+    last: MaybeSlot<T>,
+    kind: PhantomData<fn() -> L>,
+}
+
+impl<T, L> List<T, L> {
+    pub(super) const EMPTY: Self = Self { first: MaybeSlot::NONE, last: MaybeSlot::NONE, kind: PhantomData };
+
+    pub(super) fn first(&self) -> Option<Slot<T>> {
+        self.first.get()
+    }
+}
+
+impl<T, L> fmt::Debug for List<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}..{:?}", self.first, self.last)
+    }
+}
+
+impl<T: Linked<L>, L> List<T, L> {
+    pub(super) fn push(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
+        self.insert_after(slab, self.last, slot);
+    }
+
+    /// Puts `slot` behind `prev`, or first.
+    fn insert_after(&mut self, slab: &mut Slab<T>, prev: MaybeSlot<T>, slot: Slot<T>) {
+        let next = match prev.get() {
+            Some(prev) => core::mem::replace(&mut slab[prev].link_mut().next, slot.into()),
+            None => core::mem::replace(&mut self.first, slot.into()),
+        };
+        match next.get() {
+            Some(next) => slab[next].link_mut().prev = slot.into(),
+            None => self.last = slot.into(),
+        }
+        *slab[slot].link_mut() = Link { prev, next };
+    }
+
+    pub(super) fn remove(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
+        let Link { prev, next } = core::mem::replace(slab[slot].link_mut(), Link::ALONE);
+        match prev.get() {
+            Some(prev) => slab[prev].link_mut().next = next,
+            None => self.first = next,
+        }
+        match next.get() {
+            Some(next) => slab[next].link_mut().prev = prev,
+            None => self.last = prev,
+        }
+    }
+
+    pub(super) fn iter<'a>(&self, slab: &'a Slab<T>) -> impl Iterator<Item = Slot<T>> + use<'a, T, L> {
+        std::iter::successors(self.first.get(), |&slot| slab[slot].link().next.get())
+    }
+}
+
+/// The lane an object is filed in: its lifetime, rounded to seconds; 0 for what was ended before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LaneId(pub(super) u32);
+
+/// What has a deadline.
+pub(super) trait Due {
+    fn deadline(&self) -> Instant;
+    fn lane(&self) -> LaneId;
+}
+
+#[derive(Debug)]
+struct Lane<T, L> {
+    id: LaneId,
+    /// The deadline of its first object.
+    soonest: Instant,
+    list: List<T, L>,
+}
+
+/// All objects of a scope, by lifetime and then by deadline.
+pub(super) struct Lanes<T, L>(Vec<Lane<T, L>>);
+
+impl<T, L> Default for Lanes<T, L> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T: fmt::Debug, L: fmt::Debug> fmt::Debug for Lanes<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<T, L> Lanes<T, L> {
+    /// The earliest deadline.
+    pub(super) fn soonest(&self) -> Option<Instant> {
+        self.0.iter().map(|lane| lane.soonest).min()
+    }
+
+    /// An object whose deadline has come: the one whose came first.
+    pub(super) fn due(&self, now: Instant) -> Option<Slot<T>> {
+        let lane = self.0.iter().min_by_key(|lane| lane.soonest)?;
+        if lane.soonest <= now { lane.list.first() } else { None }
+    }
+}
+
+impl<T: Linked<L> + Due, L> Lanes<T, L> {
+    /// Files an object in its lane. Deadlines that are not the latest of their lane are walked past: there are few,
+    /// of things that ended before they were worked off.
+    pub(super) fn file(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
+        let (id, deadline) = (slab[slot].lane(), slab[slot].deadline());
+        let at = self.0.iter().position(|lane| lane.id == id).unwrap_or_else(|| {
+            self.0.push(Lane { id, soonest: deadline, list: List::EMPTY });
+            self.0.len() - 1
+        });
+        let lane = &mut self.0[at];
+        let mut prev = lane.list.last;
+        while let Some(slot) = prev.get().filter(|&slot| slab[slot].deadline() > deadline) {
+            prev = slab[slot].link().prev;
+        }
+        lane.list.insert_after(slab, prev, slot);
+        lane.soonest = lane.soonest.min(deadline);
+    }
+
+    /// Takes an object out of the lane it was filed in; its lane and deadline are still as they were then.
+    pub(super) fn take(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
+        let id = slab[slot].lane();
+        let Some(at) = self.0.iter().position(|lane| lane.id == id) else { return };
+        let lane = &mut self.0[at];
+        lane.list.remove(slab, slot);
+        match lane.list.first() {
+            Some(first) => lane.soonest = slab[first].deadline(),
+            None => drop(self.0.swap_remove(at)),
+        }
+    }
+
+    /// Every object, lane by lane in order, with the lane it is filed in; for the invariants.
+    pub(super) fn filed<'a>(&'a self, slab: &'a Slab<T>) -> impl Iterator<Item = (LaneId, Slot<T>)> + 'a {
+        self.0.iter().flat_map(|lane| lane.list.iter(slab).map(|slot| (lane.id, slot)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Anywhere;
+    #[derive(Debug)]
+    struct Thing {
+        lane: u32,
+        deadline: u64,
+        link: Link<Thing>,
+    }
+
+    impl Linked<Anywhere> for Thing {
+        fn link(&self) -> &Link<Self> {
+            &self.link
+        }
+
+        fn link_mut(&mut self) -> &mut Link<Self> {
+            &mut self.link
+        }
+    }
+
+    impl Due for Thing {
+        fn deadline(&self) -> Instant {
+            Instant::from_nanos(self.deadline)
+        }
+
+        fn lane(&self) -> LaneId {
+            LaneId(self.lane)
+        }
+    }
+
+    #[test]
+    fn objects_come_due_in_the_order_of_their_deadlines() {
+        let mut slab = Slab::new(16);
+        let mut lanes = Lanes::<Thing, Anywhere>::default();
+        for (lane, deadline) in [(1, 10), (1, 20), (2, 15), (1, 12), (2, 5), (3, 40), (2, 15)] {
+            let slot = slab.insert(|_| Thing { lane, deadline, link: Link::ALONE });
+            lanes.file(&mut slab, slot);
+        }
+        assert_eq!(lanes.due(Instant::from_nanos(4)), None);
+        let mut order = Vec::new();
+        while let Some(slot) = lanes.due(Instant::from_nanos(20)) {
+            order.push(slab[slot].deadline);
+            lanes.take(&mut slab, slot);
+            slab.remove(slot);
+        }
+        assert_eq!(order, [5, 10, 12, 15, 15, 20]);
+        assert_eq!(lanes.soonest(), Some(Instant::from_nanos(40)));
+        assert_eq!(lanes.0.len(), 1, "an empty lane is given back");
+    }
+
+    #[test]
+    fn an_object_is_taken_from_anywhere() {
+        let mut slab = Slab::new(4);
+        let mut lanes = Lanes::<Thing, Anywhere>::default();
+        let slots = [1, 2, 3].map(|deadline| {
+            let slot = slab.insert(|_| Thing { lane: 1, deadline, link: Link::ALONE });
+            lanes.file(&mut slab, slot);
+            slot
+        });
+        for (taken, soonest) in [(1, Some(1)), (0, Some(3)), (2, None)] {
+            lanes.take(&mut slab, slots[taken]);
+            assert_eq!(lanes.soonest().map(Instant::as_nanos), soonest);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Results of finished attempts: what can still be asked for a while; no endpoint, no secret.
+
+use hashbrown::HashTable;
+use rendezvous_shared::id::{AttemptId, PrincipalId, TenantId};
+use rendezvous_shared::limits::RESULT_LIFETIME;
+use rendezvous_shared::store::AttemptView;
+use rendezvous_shared::time::Instant;
+
+use super::idempotency::roomy;
+use super::lanes::{Due, LaneId, Lanes, Link, Linked};
+use super::records::OfPool;
+use super::slab::{Slab, Slot};
+
+/// What is kept for a while of an attempt that ended.
+#[derive(Debug)]
+pub(super) struct AttemptResult {
+    pub(super) tenant: TenantId,
+    pub(super) host: PrincipalId,
+    pub(super) joiner: PrincipalId,
+    pub(super) view: AttemptView,
+    ended: Instant,
+    in_pool: Link<Self>,
+}
+
+impl Due for AttemptResult {
+    fn deadline(&self) -> Instant {
+        self.ended.after(RESULT_LIFETIME)
+    }
+
+    /// All live equally long.
+    fn lane(&self) -> LaneId {
+        LaneId(0)
+    }
+}
+
+super::records::linked! { AttemptResult, OfPool: in_pool; }
+
+/// The results, bounded. A full pool keeps none: no older one is evicted for a newer.
+#[derive(Debug)]
+pub(super) struct Results {
+    slab: Slab<AttemptResult>,
+    lanes: Lanes<AttemptResult, OfPool>,
+    by_id: HashTable<Slot<AttemptResult>>,
+    hasher: ahash::RandomState,
+    /// Results that found no room.
+    pub(super) dropped: u64,
+}
+
+impl Results {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            slab: Slab::new(limit),
+            lanes: Lanes::default(),
+            by_id: HashTable::with_capacity(roomy(limit)),
+            hasher: ahash::RandomState::new(),
+            dropped: 0,
+        }
+    }
+
+    pub(super) const fn slab(&self) -> &Slab<AttemptResult> {
+        &self.slab
+    }
+
+    pub(super) fn get(&self, now: Instant, id: AttemptId) -> Option<&AttemptResult> {
+        let slot = self.slot(id)?;
+        Some(&self.slab[slot]).filter(|result| result.deadline() > now)
+    }
+
+    fn slot(&self, id: AttemptId) -> Option<Slot<AttemptResult>> {
+        self.by_id.find(self.hash(id), |&slot| self.slab[slot].view.id == id).copied()
+    }
+
+    fn hash(&self, id: AttemptId) -> u64 {
+        self.hasher.hash_one(id.to_bytes())
+    }
+
+    /// Keeps the result of an attempt that ended at `ended`, unless the pool is full or its time is over already.
+    pub(super) fn keep(
+        &mut self,
+        now: Instant,
+        ended: Instant,
+        (tenant, host, joiner): (TenantId, PrincipalId, PrincipalId),
+        view: AttemptView,
+    ) {
+        if ended.after(RESULT_LIFETIME) <= now {
+            return;
+        }
+        while self.slab.is_full() {
+            let Some(due) = self.due(now) else {
+                self.dropped += 1;
+                return;
+            };
+            self.remove(due);
+        }
+        let result = AttemptResult { tenant, host, joiner, view, ended, in_pool: Link::ALONE };
+        let slot = self.slab.insert(|_| result);
+        self.lanes.file(&mut self.slab, slot);
+        let hash = self.hash(view.id);
+        let Self { slab, by_id, hasher, .. } = self;
+        by_id.insert_unique(hash, slot, |&slot| hasher.hash_one(slab[slot].view.id.to_bytes()));
+    }
+
+    pub(super) fn due(&self, now: Instant) -> Option<Slot<AttemptResult>> {
+        self.lanes.due(now)
+    }
+
+    pub(super) fn soonest(&self) -> Option<Instant> {
+        self.lanes.soonest()
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot<AttemptResult>) {
+        self.lanes.take(&mut self.slab, slot);
+        let hash = self.hash(self.slab[slot].view.id);
+        if let Ok(entry) = self.by_id.find_entry(hash, |&it| it == slot) {
+            entry.remove();
+        }
+        self.slab.remove(slot);
+    }
+
+    pub(super) fn check(&self) {
+        assert_eq!(self.by_id.len(), self.slab.len(), "the index of results");
+        super::invariants::check_lanes("results", &self.slab, &self.lanes, |_| true);
+        for (slot, result) in self.slab.iter() {
+            assert_eq!(self.slot(result.view.id), Some(slot), "a result is not found by its id");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A bounded slab: objects at small indices, found from outside by generation-checked handles.
+
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::size_of;
+use core::ops::{Index, IndexMut};
+
+use rendezvous_shared::id::Handle;
+
+/// No slot; ends a list.
+const NIL: u32 = u32::MAX;
+
+/// Where the store keeps a `T`. Only the store holds slots, and gives one up before its object goes; everybody else
+/// holds a [`Handle`].
+pub(super) struct Slot<T>(u32, PhantomData<fn() -> T>);
+
+impl<T> Slot<T> {
+    /// Sorts before every slot there is.
+    pub(super) const LOWEST: Self = Self(0, PhantomData);
+    /// Sorts after every slot there is.
+    pub(super) const HIGHEST: Self = Self(NIL, PhantomData);
+}
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Slot<T> {}
+
+impl<T> PartialEq for Slot<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> Eq for Slot<T> {}
+
+impl<T> PartialOrd for Slot<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Slot<T> {
+    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl<T> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+/// A slot or none, in the space of a slot.
+pub(super) struct MaybeSlot<T>(Slot<T>);
+
+impl<T> MaybeSlot<T> {
+    pub(super) const NONE: Self = Self(Slot(NIL, PhantomData));
+
+    pub(super) fn get(self) -> Option<Slot<T>> {
+        (self.0.0 != NIL).then_some(self.0)
+    }
+}
+
+impl<T> From<Slot<T>> for MaybeSlot<T> {
+    fn from(slot: Slot<T>) -> Self {
+        Self(slot)
+    }
+}
+
+impl<T> Clone for MaybeSlot<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for MaybeSlot<T> {}
+
+impl<T> PartialEq for MaybeSlot<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> fmt::Debug for MaybeSlot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.get(), f)
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    /// Goes up each time an object leaves, so that handles to it find nothing. It comes round after four thousand
+    /// million of them; an id has a random tag beside its handle for that day.
+    generation: u32,
+    next_free: MaybeSlot<T>,
+    object: Option<T>,
+}
+
+/// At most `limit` objects. All its memory is reserved at the start, so that it never moves; the kernel provides a
+/// page once it is used.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    free: MaybeSlot<T>,
+    len: usize,
+    limit: usize,
+    high_water: usize,
+}
+
+impl<T> Slab<T> {
+    /// Bytes of one place.
+    pub(super) const ENTRY_LEN: usize = size_of::<Entry<T>>();
+
+    pub(super) fn new(limit: usize) -> Self {
+        Self { entries: Vec::with_capacity(limit), free: MaybeSlot::NONE, len: 0, limit, high_water: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The most it ever held.
+    pub(super) const fn high_water(&self) -> usize {
+        self.high_water
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.len >= self.limit
+    }
+
+    /// Puts the object that `make` makes of its own handle. The caller saw that the slab is not full.
+    pub(super) fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Slot<T> {
+        assert!(!self.is_full(), "whoever inserts has looked for room first");
+        self.len += 1;
+        self.high_water = self.high_water.max(self.len);
+        let slot = match self.free.get() {
+            Some(slot) => slot,
+            None => {
+                // At most four million by the ceilings of the configuration.
+                let slot = Slot(self.entries.len() as u32, PhantomData);
+                self.entries.push(Entry { generation: 1, next_free: MaybeSlot::NONE, object: None });
+                slot
+            }
+        };
+        let object = make(self.handle(slot));
+        let entry = &mut self.entries[slot.0 as usize];
+        self.free = entry.next_free;
+        entry.object = Some(object);
+        slot
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot<T>) -> Option<T> {
+        let entry = self.entries.get_mut(slot.0 as usize)?;
+        let object = entry.object.take()?;
+        entry.generation = entry.generation.wrapping_add(1).max(1);
+        entry.next_free = self.free;
+        self.free = slot.into();
+        self.len -= 1;
+        Some(object)
+    }
+
+    /// What finds the object at `slot` for as long as it is there.
+    pub(super) fn handle(&self, slot: Slot<T>) -> Handle {
+        let generation = self.entries.get(slot.0 as usize).map_or(0, |entry| entry.generation);
+        Handle(u64::from(generation) << 32 | u64::from(slot.0))
+    }
+
+    /// The object that `handle` was made for, if it is still there.
+    pub(super) fn find(&self, handle: Handle) -> Option<Slot<T>> {
+        let (generation, index) = ((handle.0 >> 32) as u32, handle.0 as u32);
+        let entry = self.entries.get(index as usize)?;
+        (entry.generation == generation && entry.object.is_some()).then_some(Slot(index, PhantomData))
+    }
+
+    /// All objects in the order of their slots.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot<T>, &T)> {
+        let entries = self.entries.iter().enumerate();
+        entries.filter_map(|(index, entry)| Some((Slot(index as u32, PhantomData), entry.object.as_ref()?)))
+    }
+}
+
+#[expect(clippy::expect_used, reason = "the store gives up every slot it holds before the object goes")]
+impl<T> Index<Slot<T>> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, slot: Slot<T>) -> &T {
+        self.entries[slot.0 as usize].object.as_ref().expect("a slot in use")
+    }
+}
+
+#[expect(clippy::expect_used, reason = "the store gives up every slot it holds before the object goes")]
+impl<T> IndexMut<Slot<T>> for Slab<T> {
+    fn index_mut(&mut self, slot: Slot<T>) -> &mut T {
+        self.entries[slot.0 as usize].object.as_mut().expect("a slot in use")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_finds_its_own_object_only() {
+        let mut slab = Slab::new(2);
+        let first = slab.insert(|_| "first");
+        let handle = slab.handle(first);
+        assert_eq!(slab.find(handle), Some(first));
+        assert_eq!(slab.remove(first), Some("first"));
+        assert_eq!((slab.find(handle), slab.remove(first)), (None, None));
+        let second = slab.insert(|_| "second");
+        assert_eq!(second, first, "a place is used again");
+        assert_eq!(slab.find(handle), None, "and the old handle finds nothing there");
+        assert_eq!(slab.find(Handle(0)), None);
+        assert_eq!(slab.find(Handle(u64::MAX)), None);
+    }
+
+    #[test]
+    fn it_holds_no_more_than_its_limit_and_never_moves() {
+        let mut slab = Slab::new(3);
+        let at = slab.entries.as_ptr();
+        let slots: Vec<_> = (0..3).map(|it| slab.insert(|_| it)).collect();
+        assert!(slab.is_full());
+        slab.remove(slots[1]);
+        assert_eq!((slab.len(), slab.high_water(), slab.is_full()), (2, 3, false));
+        assert_eq!(slab.insert(|_| 9), slots[1]);
+        assert_eq!(slab.entries.as_ptr(), at);
+    }
+}
