@@ -1,0 +1,236 @@
+//! A store with many hosts in it, and what is needed to ask it for more.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use rendezvous_core::store::MemoryStore;
+use rendezvous_shared::credential::{KeyId, MasterKey};
+use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
+use rendezvous_shared::limits::{ATTEMPT_MIN, LEASE_MAX, Limits};
+use rendezvous_shared::store::{
+    Bind, Caller, CancelAttempt, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
+    EphemeralRendezvousStore, IdempotencyKey, ListingDescription, Quotas, RefreshPresence, RegisterListing,
+    RenewLease, Reply, Transition, Visibility,
+};
+use rendezvous_shared::time::Instant;
+
+const TENANTS: u32 = 8;
+const LISTINGS_PER_OWNER: u32 = 100;
+const NO_QUOTA: Quotas =
+    Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
+const JOINER: PrincipalId = PrincipalId(1_000_000);
+/// Datagrams in a batch, as a ring hands them over.
+pub(crate) const BATCH: usize = 64;
+
+/// A host as it knows itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Host {
+    pub(crate) caller: Caller,
+    pub(crate) listing: ListingId,
+    pub(crate) key: KeyId,
+    pub(crate) version: u64,
+    pub(crate) number: u32,
+    sequence: u64,
+}
+
+/// An attempt as both its sides know it.
+#[derive(Clone, Copy)]
+pub(crate) struct Attempt {
+    pub(crate) id: AttemptId,
+    pub(crate) joiner_key: KeyId,
+    pub(crate) host: usize,
+    pub(crate) number: u32,
+}
+
+/// The store, its time, and all hosts.
+pub(crate) struct Fleet {
+    pub(crate) store: MemoryStore,
+    pub(crate) now: Instant,
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) replies: Vec<Reply>,
+    made: u64,
+}
+
+/// Limits with these ceilings, all others in the proportion of the defaults.
+pub(crate) fn limits(listings: usize, attempts: usize) -> Limits {
+    Limits {
+        listings,
+        attempts,
+        listing_records: 2 * listings,
+        attempt_records: 4 * attempts,
+        attempt_results: 2 * attempts,
+        ..Limits::DEFAULT
+    }
+}
+
+impl Fleet {
+    /// An empty store with these ceilings.
+    pub(crate) fn new(limits: Limits) -> Self {
+        let store = MemoryStore::new(limits, InstanceId(1), MasterKey::from_bytes([7; 32]));
+        let now = Instant::from_millis(1_000);
+        Self { store, now, hosts: Vec::new(), replies: Vec::with_capacity(BATCH), made: 0 }
+    }
+
+    /// `count` more listings, each with a fresh presence.
+    pub(crate) fn register(&mut self, count: usize) {
+        for _ in 0..count {
+            let number = self.hosts.len() as u32;
+            let request = self.registration(number);
+            self.registered(request, number);
+        }
+    }
+
+    pub(crate) fn registration(&mut self, number: u32) -> RegisterListing {
+        let parts = DescriptionParts {
+            protocol: "game/1".to_owned(),
+            name: format!("listing {number}"),
+            visibility: Visibility::Public,
+            player_capacity: 2 + number % 30,
+            attributes: Vec::new(),
+            slot: None,
+        };
+        RegisterListing {
+            caller: caller(number),
+            quotas: NO_QUOTA,
+            idempotency: self.idempotency(),
+            description: ListingDescription::new(&parts).unwrap(),
+            lease: LEASE_MAX,
+        }
+    }
+
+    /// `count` more visible listings of one tenant, with attributes.
+    pub(crate) fn register_browsable(&mut self, count: usize) {
+        for _ in 0..count {
+            let number = self.hosts.len() as u32;
+            let mut request = self.registration(number);
+            request.caller.tenant = TenantId(0);
+            let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+            let region = if number.is_multiple_of(2) { "eu" } else { "us" };
+            let parts = DescriptionParts {
+                protocol: "game/1".to_owned(),
+                name: format!("listing {number}"),
+                visibility: Visibility::Public,
+                player_capacity: 2 + number % 30,
+                attributes: vec![pair("map", "north"), pair("mode", "capture"), pair("region", region)],
+                slot: None,
+            };
+            request.description = ListingDescription::new(&parts).unwrap();
+            self.registered(request, number);
+        }
+    }
+
+    fn registered(&mut self, request: RegisterListing, number: u32) {
+        let caller = request.caller;
+        let Reply::Registered(grant) = self.one(Transition::RegisterListing(Box::new(request))) else {
+            panic!("not registered");
+        };
+        let (listing, key) = (grant.view.id, grant.lease.presence_key);
+        self.hosts.push(Host { caller, listing, key, version: 1, number, sequence: 0 });
+        let refresh = self.refresh(self.hosts.len() - 1);
+        assert!(matches!(self.one(refresh), Reply::Presence(_)));
+    }
+
+    pub(crate) fn delete(&mut self, host: usize) {
+        let Host { caller, listing, .. } = self.hosts[host];
+        self.one(Transition::DeleteListing(DeleteListing { caller, listing }));
+    }
+
+    pub(crate) fn cancel(&mut self, attempt: &Attempt) {
+        let caller = Caller { principal: JOINER, ..self.hosts[attempt.host].caller };
+        let reply = self.one(Transition::CancelAttempt(CancelAttempt { caller, attempt: attempt.id }));
+        assert!(matches!(reply, Reply::Cancelled));
+    }
+
+    fn idempotency(&mut self) -> IdempotencyKey {
+        self.made += 1;
+        IdempotencyKey { key: u128::from(self.made).to_be_bytes(), fingerprint: [3; 16] }
+    }
+
+    /// The next PRESENCE of a host.
+    pub(crate) fn refresh(&mut self, host: usize) -> Transition {
+        Transition::RefreshPresence(RefreshPresence { proof: self.host_proof(host) })
+    }
+
+    /// A renewal as its owner would ask for it next.
+    pub(crate) fn renewal(&self, host: usize) -> Transition {
+        let Host { caller, listing, version, .. } = self.hosts[host];
+        Transition::RenewLease(RenewLease { caller, listing, version, lease: None })
+    }
+
+    pub(crate) fn creation(&mut self, host: usize) -> Transition {
+        let Host { caller, listing, .. } = self.hosts[host];
+        let caller = Caller { principal: JOINER, ..caller };
+        Transition::CreateAttempt(Box::new(CreateAttempt {
+            caller,
+            quotas: NO_QUOTA,
+            idempotency: self.idempotency(),
+            listing,
+            note: None,
+            lifetime: ATTEMPT_MIN,
+        }))
+    }
+
+    /// The attempt that the last reply granted.
+    pub(crate) fn granted(&self, reply: &Reply, host: usize) -> Attempt {
+        let Reply::AttemptCreated(grant) = reply else { panic!("not created: {reply:?}") };
+        Attempt { id: grant.id, joiner_key: grant.joiner_key, host, number: self.made as u32 }
+    }
+
+    pub(crate) fn bind_joiner(&mut self, attempt: &Attempt) -> Transition {
+        bind(attempt.id, proof(self.now, attempt.joiner_key, attempt.number, 5_000, 1))
+    }
+
+    pub(crate) fn bind_host(&mut self, attempt: &Attempt) -> Transition {
+        bind(attempt.id, self.host_proof(attempt.host))
+    }
+
+    fn host_proof(&mut self, host: usize) -> DatagramProof {
+        let host = &mut self.hosts[host];
+        host.sequence += 1;
+        proof(self.now, host.key, host.number, 4_000, host.sequence)
+    }
+
+    pub(crate) fn one(&mut self, transition: Transition) -> Reply {
+        self.replies.clear();
+        self.store.apply(self.now, &[transition], &mut self.replies);
+        self.replies.pop().unwrap()
+    }
+
+    /// All hosts refresh and renew, ten seconds on.
+    pub(crate) fn live_on(&mut self) {
+        self.now = self.now.after(Duration::from_secs(10));
+        for host in 0..self.hosts.len() {
+            let refresh = self.refresh(host);
+            assert!(matches!(self.one(refresh), Reply::Presence(_)));
+            let renewal = self.renewal(host);
+            assert!(matches!(self.one(renewal), Reply::Renewed(_)));
+            self.hosts[host].version += 1;
+        }
+    }
+}
+
+fn caller(number: u32) -> Caller {
+    Caller {
+        tenant: TenantId(number % TENANTS),
+        principal: PrincipalId(number / LISTINGS_PER_OWNER),
+        operator: false,
+    }
+}
+
+fn bind(attempt: AttemptId, proof: DatagramProof) -> Transition {
+    let round_trip = Duration::from_millis(20);
+    Transition::Bind(Bind { proof, attempt, candidates: Candidates::default(), round_trip })
+}
+
+fn proof(now: Instant, key_id: KeyId, number: u32, port: u16, sequence: u64) -> DatagramProof {
+    DatagramProof {
+        key_id,
+        source: Endpoint::new(IpAddr::from((0x1000_0000 + number).to_be_bytes()), port),
+        local: None,
+        arrived: now,
+        cookie_issued: now,
+        session: SessionId(1),
+        sequence,
+    }
+}

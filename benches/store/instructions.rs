@@ -1,0 +1,121 @@
+//! How many instructions does a transition take, and do they depend on how much the store holds?
+//!
+//! The benchmark runs itself under callgrind, which counts within the functions named below and nowhere else.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use rendezvous_shared::limits::Limits;
+use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, Transition};
+
+use crate::fleet::{Attempt, BATCH, Fleet, limits};
+use crate::rounds::shuffled;
+
+/// The argument that makes this process the one that is counted.
+pub(crate) const CHILD: &str = "--count-instructions";
+const COUNT: usize = 8 * BATCH;
+const MEASURED: [&str; 7] = ["refresh", "bind", "introduce", "renew", "register", "delete", "create"];
+
+pub(crate) fn print() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("valgrind is not installed: nothing counted");
+        return;
+    }
+    let sizes = [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX];
+    let counts = sizes.map(count);
+    println!(
+        "Instructions each, of {COUNT} in batches of {BATCH}; in brackets the multiple of the first column.\n"
+    );
+    println!("| | {} |", sizes.map(|it| format!("{it} listings")).join(" | "));
+    println!("|---|---|---|---|");
+    for name in MEASURED {
+        let first = counts[0][name];
+        let cells = counts.each_ref().map(|it| format!("{:.0} [{:.3}]", it[name], it[name] / first));
+        println!("| {name} | {} |", cells.join(" | "));
+    }
+}
+
+/// Instructions of each kind of transition in a store of that many listings.
+fn count(listings: usize) -> BTreeMap<&'static str, f64> {
+    let folder =
+        std::env::temp_dir().join(format!("rendezvous-instructions-{}-{listings}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--collect-atstart=no", "--quiet"]);
+    for name in MEASURED {
+        command.arg(format!("--toggle-collect=*measured_{name}*"));
+        command.arg(format!("--dump-after=*measured_{name}*"));
+    }
+    command.arg(format!("--callgrind-out-file={}", folder.join("out").display()));
+    command.arg(std::env::current_exe().unwrap()).args([CHILD, &listings.to_string()]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let counts = MEASURED
+        .iter()
+        .enumerate()
+        .map(|(at, &name)| (name, total(&folder.join(format!("out.{}", at + 1))) / COUNT as f64));
+    let counts = counts.collect();
+    std::fs::remove_dir_all(&folder).unwrap();
+    counts
+}
+
+/// The sum that a file of callgrind states.
+fn total(path: &Path) -> f64 {
+    let text = std::fs::read_to_string(path).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// What is counted: each kind once, in the order of [`MEASURED`].
+pub(crate) fn child(listings: usize) {
+    let mut fleet = Fleet::new(limits(listings + COUNT, (listings * 2 / 5).max(4_000)));
+    fleet.register(listings);
+    let hosts: Vec<_> = shuffled(listings).into_iter().take(COUNT).collect();
+    let refreshes: Vec<_> = hosts.iter().map(|&host| fleet.refresh(host)).collect();
+    let creations: Vec<_> = hosts.iter().map(|&host| fleet.creation(host)).collect();
+    let renewals: Vec<_> = hosts.iter().map(|&host| fleet.renewal(host)).collect();
+    let registrations: Vec<_> = (0..COUNT as u32)
+        .map(|number| Transition::RegisterListing(Box::new(fleet.registration(number))))
+        .collect();
+    measured_refresh(&mut fleet, &refreshes);
+    // Callgrind numbers its files by the order in which the functions return, so creations are counted last, on
+    // other attempts than those that are bound.
+    let made: Vec<Attempt> = hosts
+        .iter()
+        .map(|&host| {
+            let create = fleet.creation(host);
+            let reply = fleet.one(create);
+            fleet.granted(&reply, host)
+        })
+        .collect();
+    let binds: Vec<_> = made.iter().map(|it| fleet.bind_joiner(it)).collect();
+    measured_bind(&mut fleet, &binds);
+    let binds: Vec<_> = made.iter().map(|it| fleet.bind_host(it)).collect();
+    measured_introduce(&mut fleet, &binds);
+    measured_renew(&mut fleet, &renewals);
+    let replies = measured_register(&mut fleet, &registrations);
+    let deletions: Vec<_> =
+        replies.iter().zip(&registrations).map(|(reply, asked)| deletion(reply, asked)).collect();
+    measured_delete(&mut fleet, &deletions);
+    measured_create(&mut fleet, &creations);
+}
+
+fn deletion(reply: &Reply, asked: &Transition) -> Transition {
+    let (Reply::Registered(grant), Some(caller)) = (reply, asked.caller()) else { panic!("{reply:?}") };
+    Transition::DeleteListing(rendezvous_shared::store::DeleteListing { caller, listing: grant.view.id })
+}
+
+/// Functions that callgrind finds by their names.
+macro_rules! measured {
+    ($($name:ident)+) => {$(
+        #[inline(never)]
+        fn $name(fleet: &mut Fleet, transitions: &[Transition]) -> Vec<Reply> {
+            let mut replies = Vec::with_capacity(transitions.len());
+            transitions.chunks(BATCH).for_each(|batch| fleet.store.apply(fleet.now, batch, &mut replies));
+            replies
+        }
+    )+};
+}
+
+measured! { measured_refresh measured_bind measured_introduce measured_renew measured_register measured_delete measured_create }

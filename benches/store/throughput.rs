@@ -1,0 +1,161 @@
+//! How many refreshes, renewals and whole attempts a second, on one core, at several sizes?
+
+use std::time::Duration;
+
+use rendezvous_shared::limits::Limits;
+use rendezvous_shared::store::{BindAnswer, DeleteListing, EphemeralRendezvousStore, Reply, Transition};
+
+use crate::fleet::{Attempt, BATCH, Fleet, limits};
+use crate::rounds::{Floor, ROUNDS, seconds, shuffled, summary};
+
+/// Transitions measured in a round.
+const COUNT: usize = 64 * 1024;
+
+/// Figures of one size, in nanoseconds for each.
+struct Costs {
+    listings: usize,
+    rows: Vec<(&'static str, Vec<f64>)>,
+    floor: Vec<f64>,
+}
+
+pub(crate) fn print() {
+    println!(
+        "ns each, median of {ROUNDS} rounds (min-max); in brackets the multiple of a hash map's update in the"
+    );
+    println!(
+        "same rounds. An attempt is create, bind, bind with introduction, and all that ends of it later.\n"
+    );
+    let sizes = [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX].map(costs);
+    println!("| | {} |", sizes.each_ref().map(|it| format!("{} listings", it.listings)).join(" | "));
+    println!("|---|---|---|---|");
+    for row in 0..sizes[0].rows.len() {
+        let cells = sizes.each_ref().map(|size| {
+            let (it, floor) = (summary(size.rows[row].1.clone()), summary(size.floor.clone()));
+            format!("{:.0} ({:.0}-{:.0}) [{:.1}]", it.median, it.min, it.max, it.median / floor.median)
+        });
+        println!("| {} | {} |", sizes[0].rows[row].0, cells.join(" | "));
+    }
+    for size in &sizes {
+        for (name, values) in size.rows.iter().filter(|(name, _)| ["refresh", "attempt"].contains(name)) {
+            let million = 1e3 / summary(values.clone()).median;
+            println!("\n{name} at {} listings: {million:.2} million a second", size.listings);
+        }
+    }
+}
+
+fn costs(listings: usize) -> Costs {
+    let attempts = (listings * 2 / 5).max(4_000);
+    // One place more, so that one can go and one can come.
+    let mut fleet = Fleet::new(limits(listings + BATCH, attempts));
+    fleet.register(listings);
+    let order = shuffled(listings);
+    let mut floor = Floor::new(listings);
+    let mut rows = ["refresh", "renew", "attempt", "register and delete"].map(|name| (name, Vec::new()));
+    let mut floors = Vec::new();
+    warm_up(&mut fleet, &order);
+    for _ in 0..ROUNDS {
+        floors.push(floor.measure(COUNT) * 1e9);
+        rows[0].1.push(refreshes(&mut fleet, &order));
+        rows[1].1.push(renewals(&mut fleet, &order));
+        rows[2].1.push(cycles(&mut fleet, &order, COUNT / 4));
+        rows[3].1.push(churn(&mut fleet, COUNT / 8));
+        fleet.live_on();
+    }
+    Costs { listings, rows: rows.into(), floor: floors }
+}
+
+/// Until as many things end as begin: records of attempts last longest.
+fn warm_up(fleet: &mut Fleet, order: &[usize]) {
+    for _ in 0..8 {
+        cycles(fleet, order, 4_096);
+        fleet.live_on();
+    }
+}
+
+/// Nanoseconds for each transition of `batches`, applied to the store.
+fn apply(fleet: &mut Fleet, batches: &[Vec<Transition>], mut check: impl FnMut(&[Reply])) -> f64 {
+    let mut spent = 0.0;
+    for batch in batches {
+        fleet.replies.clear();
+        spent += seconds(|| fleet.store.apply(fleet.now, batch, &mut fleet.replies));
+        check(&fleet.replies);
+    }
+    spent * 1e9
+}
+
+fn refreshes(fleet: &mut Fleet, order: &[usize]) -> f64 {
+    let hosts = order.iter().cycle().take(COUNT);
+    let all: Vec<_> = hosts.map(|&host| fleet.refresh(host)).collect();
+    let batches: Vec<Vec<_>> = all.chunks(BATCH).map(<[_]>::to_vec).collect();
+    let spent = apply(fleet, &batches, |replies| {
+        assert!(replies.iter().all(|it| matches!(it, Reply::Presence(_))));
+    });
+    spent / COUNT as f64
+}
+
+fn renewals(fleet: &mut Fleet, order: &[usize]) -> f64 {
+    let hosts: Vec<usize> = order.iter().copied().take(COUNT).collect();
+    let all: Vec<_> = hosts.iter().map(|&host| fleet.renewal(host)).collect();
+    let batches: Vec<Vec<_>> = all.chunks(BATCH).map(<[_]>::to_vec).collect();
+    let spent = apply(fleet, &batches, |replies| {
+        assert!(replies.iter().all(|it| matches!(it, Reply::Renewed(_))));
+    });
+    hosts.iter().for_each(|&host| fleet.hosts[host].version += 1);
+    spent / hosts.len() as f64
+}
+
+/// Whole attempts, at the rate at which the records of attempts last: so each time as much ends as begins.
+fn cycles(fleet: &mut Fleet, order: &[usize], count: usize) -> f64 {
+    let attempts = fleet.store.stats().pools[1].limit;
+    let pace = Duration::from_secs(70) / (4 * attempts) as u32 * BATCH as u32;
+    let mut spent = 0.0;
+    for (turn, hosts) in
+        order.iter().cycle().copied().take(count).collect::<Vec<_>>().chunks(BATCH).enumerate()
+    {
+        let creates: Vec<_> = hosts.iter().map(|&host| fleet.creation(host)).collect();
+        let mut made: Vec<Attempt> = Vec::new();
+        spent += apply(fleet, &[creates], |_| ());
+        for (reply, &host) in fleet.replies.iter().zip(hosts) {
+            made.push(fleet.granted(reply, host));
+        }
+        let binds: Vec<_> = made.iter().map(|it| fleet.bind_joiner(it)).collect();
+        spent += apply(fleet, &[binds], |replies| {
+            assert!(replies.iter().all(|it| matches!(it, Reply::Bind(BindAnswer::Waiting { .. }))));
+        });
+        let binds: Vec<_> = made.iter().map(|it| fleet.bind_host(it)).collect();
+        spent += apply(fleet, &[binds], |replies| {
+            assert!(replies.iter().all(|it| matches!(it, Reply::Bind(BindAnswer::Introduced { .. }))));
+        });
+        fleet.now = fleet.now.after(pace);
+        // Presences last thirty seconds; what keeps them is not measured here.
+        if fleet.now.as_millis() % 10_000 < pace.as_millis() as u64 || turn == 0 {
+            fleet.live_on();
+        }
+    }
+    spent / count as f64
+}
+
+fn churn(fleet: &mut Fleet, count: usize) -> f64 {
+    let mut spent = 0.0;
+    for turn in 0..count / BATCH {
+        let registrations = (0..BATCH)
+            .map(|it| (turn * BATCH + it) as u32)
+            .map(|number| Transition::RegisterListing(Box::new(fleet.registration(number))));
+        let registrations: Vec<_> = registrations.collect();
+        let mut deletions = Vec::new();
+        spent += apply(fleet, &[registrations.clone()], |replies| {
+            for (reply, asked) in replies.iter().zip(&registrations) {
+                let (Reply::Registered(grant), Some(caller)) = (reply, asked.caller()) else {
+                    panic!("not registered: {reply:?}")
+                };
+                deletions.push(Transition::DeleteListing(DeleteListing { caller, listing: grant.view.id }));
+            }
+        });
+        spent += apply(fleet, &[deletions], |replies| {
+            assert!(replies.iter().all(|it| matches!(it, Reply::Deleted)));
+        });
+        // The records of what was deleted must end too.
+        fleet.now = fleet.now.after(Duration::from_millis(1));
+    }
+    spent / count as f64
+}
