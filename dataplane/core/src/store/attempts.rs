@@ -6,8 +6,8 @@ use rendezvous_shared::id::{AttemptId, PrincipalId, Role};
 use rendezvous_shared::limits;
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
-    AttemptGrant, Caller, CancelAttempt, CreateAttempt, GetAttempt, ListPending, PendingAttempt, Phase,
-    PhaseTimes, Reply, Report, Reporter,
+    AttemptGrant, Caller, CancelAttempt, CreateAttempt, GetAttempt, ListPending, PendingAttempt, Reply,
+    Report, Reporter,
 };
 use rendezvous_shared::time::Instant;
 
@@ -15,7 +15,7 @@ use super::MemoryStore;
 use super::ends::{Scope, reported_reason};
 use super::idempotency::{AttemptRecord, RecordKey};
 use super::lanes::Link;
-use super::records::{Attempt, Listing, Seconds};
+use super::records::{Attempt, Listing, Seconds, Story, Times};
 use super::results::AttemptResult;
 use super::slab::Slot;
 
@@ -100,14 +100,7 @@ impl MemoryStore {
             joiner_side: None,
             host_report: None,
             joiner_report: None,
-            times: PhaseTimes {
-                created: now,
-                host_bound: None,
-                joiner_bound: None,
-                introduced: None,
-                reported: None,
-                ended: None,
-            },
+            times: Times::new(now),
             record: attempt_records.insert(key, fingerprint, handle, deadline, lifetime.lane()),
             lane: lifetime.lane(),
             in_pool: Link::ALONE,
@@ -131,11 +124,11 @@ impl MemoryStore {
             Some(slot) => {
                 let attempt = &self.attempts[slot];
                 let host = self.listings[attempt.listing].owner;
-                (attempt.tenant, host, attempt.joiner, self.attempt_view(slot))
+                (attempt.tenant, host, attempt.joiner, self.story(slot).view(attempt.phase(), None))
             }
             None => {
                 let it = self.results.get(now, request.attempt).ok_or(Refusal::NotFound)?;
-                (it.tenant, it.host, it.joiner, it.view)
+                (it.tenant, it.host, it.joiner, it.view())
             }
         };
         let party = caller.principal == host || caller.principal == joiner || caller.operator;
@@ -146,10 +139,10 @@ impl MemoryStore {
         }
     }
 
-    fn attempt_view(&self, slot: Slot<Attempt>) -> rendezvous_shared::store::AttemptView {
+    fn story(&self, slot: Slot<Attempt>) -> Story {
         let attempt = &self.attempts[slot];
         let listing = &self.listings[attempt.listing];
-        attempt.view(self.attempts.handle(slot), listing.id(self.listings.handle(attempt.listing)))
+        attempt.story(self.attempts.handle(slot), listing.id(self.listings.handle(attempt.listing)))
     }
 
     /// Those that wait for nobody but the host first.
@@ -186,7 +179,7 @@ impl MemoryStore {
             _ if host == caller.principal || caller.operator => AttemptReason::Declined,
             _ => return Err(Refusal::NotFound),
         };
-        if attempt.times.introduced.is_some() {
+        if attempt.times.introduced.get().is_some() {
             return Err(Refusal::Conflict(ConflictReason::AlreadyIntroduced));
         }
         self.finish_attempt(now, slot, now, reason);
@@ -199,7 +192,7 @@ impl MemoryStore {
         };
         let role = self.reporting_role(slot, &request.reporter).ok_or(Refusal::NotFound)?;
         let attempt = &mut self.attempts[slot];
-        if attempt.times.introduced.is_none() {
+        if attempt.times.introduced.get().is_none() {
             return Err(Refusal::Conflict(ConflictReason::NotIntroduced));
         }
         match *attempt.report_mut(role) {
@@ -213,7 +206,9 @@ impl MemoryStore {
             side.freshness = side.freshness.accept(proof).ok_or(Refusal::StaleSequence)?;
         }
         *attempt.report_mut(role) = Some(request.result);
-        attempt.times.reported.get_or_insert(now);
+        if attempt.times.reported.get().is_none() {
+            attempt.times.reported = now.into();
+        }
         if let (Some(host), Some(joiner)) = (attempt.host_report, attempt.joiner_report) {
             self.finish_attempt(now, slot, now, reported_reason([Some(host), Some(joiner)]));
         }
@@ -230,17 +225,13 @@ impl MemoryStore {
             Reporter::Datagram(proof) => proof.role().filter(|role| {
                 // A host's key is as dead as its listing, or superseded; a joiner's was this attempt's only one.
                 let (handle, live) = match role {
-                    Role::Host => (result.view.listing.handle(), self.authorise_host(now, proof).is_ok()),
-                    Role::Joiner => (result.view.id.handle(), true),
+                    Role::Host => (result.story.listing(), self.authorise_host(now, proof).is_ok()),
+                    Role::Joiner => (result.story.id().handle(), true),
                 };
                 live && proof.key_id.handle() == handle && proof.key_id.tenant() == result.tenant
             }),
         };
-        let before = match role.ok_or(Refusal::NotFound)? {
-            Role::Host => result.view.host_report,
-            Role::Joiner => result.view.joiner_report,
-        };
-        match before {
+        match result.story.report(role.ok_or(Refusal::NotFound)?) {
             Some(before) if before == request.result => Ok(Reply::Reported),
             Some(_) => Err(Refusal::Conflict(ConflictReason::AlreadyReported)),
             None => Err(Refusal::Expired),
@@ -268,8 +259,7 @@ impl MemoryStore {
         ended: Instant,
         reason: AttemptReason,
     ) {
-        let mut view = self.attempt_view(slot);
-        (view.phase, view.times.ended) = (Phase::Ended(reason), Some(ended));
+        let story = self.story(slot);
         let Self { attempts, listings, tenants, .. } = self;
         self.attempt_lanes.take(attempts, slot);
         let Attempt { tenant: id, joiner, listing, .. } = attempts[slot];
@@ -288,7 +278,7 @@ impl MemoryStore {
         self.tallies.attempt_reasons.count(reason);
         if !self.is_drained() {
             let host = self.listings[listing].owner;
-            self.results.keep(now, ended, (id, host, joiner), view);
+            self.results.keep(now, (ended, reason), (id, host, joiner), story);
         }
         self.forget_tenant(id);
     }

@@ -25,7 +25,7 @@ impl MemoryStore {
         let newly_bound = self.bind_side(now, slot, role, request)?;
         let attempt = &self.attempts[slot];
         let answer = match (attempt.host_side.as_ref(), attempt.joiner_side.as_ref()) {
-            (Some(host), Some(joiner)) if attempt.times.introduced.is_some() => {
+            (Some(host), Some(joiner)) if attempt.times.introduced.get().is_some() => {
                 // There is one, or it would not have been introduced: sides never change.
                 let own = introduction(self.attempt_id(slot), role, host, joiner);
                 self.tallies.introductions_replayed += 1;
@@ -51,8 +51,8 @@ impl MemoryStore {
         let handle = request.proof.key_id.handle();
         let Some(slot) = self.live_attempt(now, request.attempt) else {
             return Err(self.gone(now, request.attempt, |it| match role {
-                Role::Host => it.view.listing.handle() == handle,
-                Role::Joiner => it.view.id.handle() == handle,
+                Role::Host => it.story.listing() == handle,
+                Role::Joiner => it.story.id().handle() == handle,
             }));
         };
         if self.role_key(slot, role) == request.proof.key_id { Ok(slot) } else { Err(Refusal::NotFound) }
@@ -101,7 +101,7 @@ impl MemoryStore {
             Role::Joiner => Freshness::default().accept(proof).ok_or(Refusal::StaleSequence)?,
         };
         let side = Side {
-            key_id: proof.key_id,
+            key_expires: proof.key_id.expires(),
             endpoint: proof.source,
             candidates: request.candidates,
             round_trip: request.round_trip,
@@ -121,8 +121,8 @@ impl MemoryStore {
         let attempt = &mut attempts[slot];
         *attempt.side_mut(role) = Some(side);
         match role {
-            Role::Host => attempt.times.host_bound = Some(now),
-            Role::Joiner => attempt.times.joiner_bound = Some(now),
+            Role::Host => attempt.times.host_bound = now.into(),
+            Role::Joiner => attempt.times.joiner_bound = now.into(),
         }
         match (was_waiting, attempt.is_waiting()) {
             (false, true) => {
@@ -163,8 +163,12 @@ impl MemoryStore {
             self.finish_attempt(now, slot, now, AttemptReason::NoCommonFamily);
             return Err(Refusal::Conflict(ConflictReason::NoCommonFamily));
         };
-        let told = if role == Role::Host { joiner } else { host };
-        let Side { key_id, endpoint, local, .. } = *told;
+        let (told, object) = match role {
+            Role::Host => (joiner, self.attempts.handle(slot)),
+            Role::Joiner => (host, self.listings.handle(attempt.listing)),
+        };
+        let key_id = KeyId::new(role.peer(), attempt.tenant, self.instance, object, told.key_expires);
+        let Side { endpoint, local, .. } = *told;
         let peer = Push { key_id, endpoint, local, introduction: other };
         self.mark_introduced(now, slot);
         Ok(BindAnswer::Introduced { own, peer })
@@ -173,7 +177,7 @@ impl MemoryStore {
     fn mark_introduced(&mut self, now: Instant, slot: Slot<Attempt>) {
         self.tallies.introductions += 1;
         let Self { attempts, attempt_lanes, attempt_records, tenants, .. } = self;
-        attempts[slot].times.introduced = Some(now);
+        attempts[slot].times.introduced = now.into();
         let longer = Seconds::granted(limits::INTRODUCED_LIFETIME_MIN, Duration::ZERO, Duration::MAX);
         let deadline = now.after(longer.duration());
         if deadline <= attempts[slot].deadline {

@@ -8,6 +8,7 @@ use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
 use super::lanes::{Due, Lanes, Linked};
+use super::records::ENDED;
 use super::slab::{Slab, Slot};
 use super::tenants::{Owned, Place, Published, Tenant};
 
@@ -43,7 +44,7 @@ impl MemoryStore {
             // A slot may have been taken over from a listing that is over.
             let holder = listing.description.slot().map(|name| tenant.slots.get(name).copied());
             let held_by_other = holder.flatten() != Some(slot);
-            assert!(holder.is_none() || !held_by_other || listing.lane.0 == 0, "slot index");
+            assert!(holder.is_none() || !held_by_other || listing.lane == ENDED, "slot index");
             let lists = [(&listing.waiting, true), (&listing.others, false)];
             for (attempt, waits) in lists.iter().flat_map(|(list, waits)| {
                 list.iter(&self.attempts).map(|attempt| (attempt, *waits)).collect::<Vec<_>>()
@@ -66,7 +67,7 @@ impl MemoryStore {
                 "an attempt has no listing"
             );
             let both = attempt.host_side.is_some() && attempt.joiner_side.is_some();
-            assert!(attempt.times.introduced.is_none() || both, "introduced without both roles bound");
+            assert!(attempt.times.introduced.get().is_none() || both, "introduced without both roles bound");
         }
     }
 

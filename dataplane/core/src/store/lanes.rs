@@ -7,6 +7,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::num::NonZeroU32;
 
 use rendezvous_shared::time::Instant;
 
@@ -98,9 +99,16 @@ impl<T: Linked<L>, L> List<T, L> {
     }
 }
 
-/// The lane an object is filed in: its lifetime, rounded to seconds; 0 for what was ended before its time.
+/// The lane an object is filed in: its lifetime in seconds; 0 for what was ended before its time. (Never zero inside,
+/// which leaves room to say that there is no object.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LaneId(pub(super) u32);
+pub(super) struct LaneId(NonZeroU32);
+
+impl LaneId {
+    pub(super) const fn new(seconds: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(seconds))
+    }
+}
 
 /// What has a deadline.
 pub(super) trait Due {
@@ -209,7 +217,7 @@ mod tests {
         }
 
         fn lane(&self) -> LaneId {
-            LaneId(self.lane)
+            LaneId::new(self.lane)
         }
     }
 

@@ -29,6 +29,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
+use core::fmt;
 use std::collections::HashMap;
 
 use rendezvous_shared::credential::{KeyId, MasterKey};
@@ -39,6 +40,7 @@ use rendezvous_shared::store::{
     AttemptReasonCounters, EphemeralRendezvousStore, PoolUsage, Reply, StoreStats, Transition,
 };
 use rendezvous_shared::time::Instant;
+use siphasher::sip::SipHasher24;
 
 pub use footprint::{Footprint, footprint};
 
@@ -64,7 +66,7 @@ pub struct MemoryStore {
     limits: Limits,
     instance: InstanceId,
     /// Makes ids nobody can guess: a keyed hash of a counter, so that one seed gives one history.
-    id_key: MasterKey,
+    tags: Tags,
     ids_made: u64,
     /// The latest time it was told.
     now: Instant,
@@ -84,6 +86,27 @@ pub struct MemoryStore {
     tallies: Tallies,
 }
 
+/// A keyed hash.
+struct Tags(SipHasher24);
+
+impl Tags {
+    fn new(key: &MasterKey) -> Self {
+        let mut half = [0; 16];
+        half.copy_from_slice(&key.subkey("id", 0)[..16]);
+        Self(SipHasher24::new_with_key(&half))
+    }
+
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        self.0.hash(bytes)
+    }
+}
+
+impl fmt::Debug for Tags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tags(..)")
+    }
+}
+
 /// Counts kept along the way.
 #[derive(Debug, Default)]
 struct Tallies {
@@ -99,7 +122,7 @@ impl MemoryStore {
         Self {
             limits,
             instance,
-            id_key,
+            tags: Tags::new(&id_key),
             ids_made: 0,
             now: Instant::ZERO,
             drain: DrainState::Serving,
@@ -153,8 +176,7 @@ impl MemoryStore {
     /// A tag nobody can guess, the next of this instance.
     fn next_tag(&mut self) -> u64 {
         self.ids_made += 1;
-        let [a, b, c, d, e, f, g, h, ..] = self.id_key.subkey("id", self.ids_made);
-        u64::from_be_bytes([a, b, c, d, e, f, g, h])
+        self.tags.hash(&self.ids_made.to_be_bytes())
     }
 
     fn presence_key(&self, slot: Slot<Listing>) -> KeyId {

@@ -4,7 +4,6 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::{Endpoint, Family};
 use rendezvous_shared::id::{AttemptId, Handle, JoinCode, ListingId, PrincipalId, Role, TenantId};
 use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, PRESENCE_LIFETIME};
@@ -45,12 +44,12 @@ impl Seconds {
     }
 
     pub(super) const fn lane(self) -> LaneId {
-        LaneId(self.0)
+        LaneId::new(self.0)
     }
 }
 
 /// The lane of what was ended before its time: its deadline is the moment it was ended.
-pub(super) const ENDED: LaneId = LaneId(0);
+pub(super) const ENDED: LaneId = LaneId::new(0);
 
 #[derive(Debug)]
 pub(super) struct Listing {
@@ -152,7 +151,7 @@ pub(super) struct Attempt {
     pub(super) joiner_side: Option<Side>,
     pub(super) host_report: Option<ReportResult>,
     pub(super) joiner_report: Option<ReportResult>,
-    pub(super) times: PhaseTimes,
+    pub(super) times: Times,
     /// Valid while the attempt is: the record outlives it.
     pub(super) record: Slot<AttemptRecord>,
     pub(super) lane: LaneId,
@@ -165,7 +164,8 @@ pub(super) struct Attempt {
 /// A bound role. Endpoint, candidates and round trip never change once bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
-    pub(super) key_id: KeyId,
+    /// The end of the key it was bound with, which tells it from the role's other keys.
+    pub(super) key_expires: Instant,
     pub(super) endpoint: Endpoint,
     pub(super) candidates: Candidates,
     pub(super) round_trip: Duration,
@@ -210,8 +210,8 @@ impl Attempt {
         self.first_deadline().after(2 * INTRODUCED_LIFETIME_MIN)
     }
 
-    pub(super) const fn phase(&self) -> Phase {
-        if self.times.introduced.is_some() {
+    pub(super) fn phase(&self) -> Phase {
+        if self.times.introduced.get().is_some() {
             Phase::Introduced
         } else if self.host_side.is_some() || self.joiner_side.is_some() {
             Phase::Bound
@@ -220,17 +220,15 @@ impl Attempt {
         }
     }
 
-    pub(super) fn view(&self, handle: Handle, listing: ListingId) -> AttemptView {
-        AttemptView {
-            id: self.id(handle),
-            listing,
-            phase: self.phase(),
+    /// What is told of it, and kept when it ends.
+    pub(super) fn story(&self, handle: Handle, listing: ListingId) -> Story {
+        Story {
+            id: (self.tag, handle),
+            listing: (listing.tag(), listing.handle()),
             times: self.times,
             deadline: self.deadline,
-            host_families: families(self.host_side.as_ref()),
-            joiner_families: families(self.joiner_side.as_ref()),
-            host_report: self.host_report,
-            joiner_report: self.joiner_report,
+            families: [families(self.host_side.as_ref()), families(self.joiner_side.as_ref())],
+            reports: [self.host_report, self.joiner_report],
         }
     }
 }
@@ -242,6 +240,94 @@ impl Due for Attempt {
 
     fn lane(&self) -> LaneId {
         self.lane
+    }
+}
+
+/// An instant or none, in the space of an instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment(Instant);
+
+impl Moment {
+    /// It has not come.
+    pub(super) const NOT_YET: Self = Self(Instant::MAX);
+
+    pub(super) fn get(self) -> Option<Instant> {
+        (self.0 != Instant::MAX).then_some(self.0)
+    }
+}
+
+impl From<Instant> for Moment {
+    fn from(instant: Instant) -> Self {
+        Self(instant)
+    }
+}
+
+/// When an attempt reached its phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) created: Instant,
+    pub(super) host_bound: Moment,
+    pub(super) joiner_bound: Moment,
+    pub(super) introduced: Moment,
+    pub(super) reported: Moment,
+}
+
+impl Times {
+    pub(super) const fn new(created: Instant) -> Self {
+        let never = Moment::NOT_YET;
+        Self { created, host_bound: never, joiner_bound: never, introduced: never, reported: never }
+    }
+}
+
+/// What there is to tell of an attempt, live or ended: no endpoint, no secret.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Story {
+    /// Tag and handle, as of the listing.
+    id: (u64, Handle),
+    listing: (u64, Handle),
+    times: Times,
+    deadline: Instant,
+    families: [[bool; 2]; 2],
+    reports: [Option<ReportResult>; 2],
+}
+
+impl Story {
+    pub(super) const fn id(&self) -> AttemptId {
+        AttemptId::new(self.id.0, self.id.1)
+    }
+
+    pub(super) const fn listing(&self) -> Handle {
+        self.listing.1
+    }
+
+    pub(super) const fn report(&self, role: Role) -> Option<ReportResult> {
+        match role {
+            Role::Host => self.reports[0],
+            Role::Joiner => self.reports[1],
+        }
+    }
+
+    /// As it is told, in the phase it is in; `ended` when it is over.
+    pub(super) fn view(&self, phase: Phase, ended: Option<Instant>) -> AttemptView {
+        let Times { created, host_bound, joiner_bound, introduced, reported } = self.times;
+        AttemptView {
+            id: self.id(),
+            listing: ListingId::new(self.listing.0, self.listing.1),
+            phase,
+            times: PhaseTimes {
+                created,
+                host_bound: host_bound.get(),
+                joiner_bound: joiner_bound.get(),
+                introduced: introduced.get(),
+                reported: reported.get(),
+                ended,
+            },
+            deadline: self.deadline,
+            host_families: self.families[0],
+            joiner_families: self.families[1],
+            host_report: self.reports[0],
+            joiner_report: self.reports[1],
+        }
     }
 }
 

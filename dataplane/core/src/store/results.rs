@@ -3,12 +3,13 @@
 use hashbrown::HashTable;
 use rendezvous_shared::id::{AttemptId, PrincipalId, TenantId};
 use rendezvous_shared::limits::RESULT_LIFETIME;
-use rendezvous_shared::store::AttemptView;
+use rendezvous_shared::outcome::AttemptReason;
+use rendezvous_shared::store::{AttemptView, Phase};
 use rendezvous_shared::time::Instant;
 
 use super::idempotency::roomy;
 use super::lanes::{Due, LaneId, Lanes, Link, Linked};
-use super::records::OfPool;
+use super::records::{OfPool, Story};
 use super::slab::{Slab, Slot};
 
 /// What is kept for a while of an attempt that ended.
@@ -17,9 +18,16 @@ pub(super) struct AttemptResult {
     pub(super) tenant: TenantId,
     pub(super) host: PrincipalId,
     pub(super) joiner: PrincipalId,
-    pub(super) view: AttemptView,
+    pub(super) story: Story,
+    reason: AttemptReason,
     ended: Instant,
     in_pool: Link<Self>,
+}
+
+impl AttemptResult {
+    pub(super) fn view(&self) -> AttemptView {
+        self.story.view(Phase::Ended(self.reason), Some(self.ended))
+    }
 }
 
 impl Due for AttemptResult {
@@ -29,7 +37,7 @@ impl Due for AttemptResult {
 
     /// All live equally long.
     fn lane(&self) -> LaneId {
-        LaneId(0)
+        LaneId::new(0)
     }
 }
 
@@ -67,7 +75,7 @@ impl Results {
     }
 
     fn slot(&self, id: AttemptId) -> Option<Slot<AttemptResult>> {
-        self.by_id.find(self.hash(id), |&slot| self.slab[slot].view.id == id).copied()
+        self.by_id.find(self.hash(id), |&slot| self.slab[slot].story.id() == id).copied()
     }
 
     fn hash(&self, id: AttemptId) -> u64 {
@@ -78,9 +86,9 @@ impl Results {
     pub(super) fn keep(
         &mut self,
         now: Instant,
-        ended: Instant,
+        (ended, reason): (Instant, AttemptReason),
         (tenant, host, joiner): (TenantId, PrincipalId, PrincipalId),
-        view: AttemptView,
+        story: Story,
     ) {
         if ended.after(RESULT_LIFETIME) <= now {
             return;
@@ -92,12 +100,12 @@ impl Results {
             };
             self.remove(due);
         }
-        let result = AttemptResult { tenant, host, joiner, view, ended, in_pool: Link::ALONE };
+        let result = AttemptResult { tenant, host, joiner, story, reason, ended, in_pool: Link::ALONE };
         let slot = self.slab.insert(|_| result);
         self.lanes.file(&mut self.slab, slot);
-        let hash = self.hash(view.id);
+        let hash = self.hash(story.id());
         let Self { slab, by_id, hasher, .. } = self;
-        by_id.insert_unique(hash, slot, |&slot| hasher.hash_one(slab[slot].view.id.to_bytes()));
+        by_id.insert_unique(hash, slot, |&slot| hasher.hash_one(slab[slot].story.id().to_bytes()));
     }
 
     pub(super) fn due(&self, now: Instant) -> Option<Slot<AttemptResult>> {
@@ -110,7 +118,7 @@ impl Results {
 
     pub(super) fn remove(&mut self, slot: Slot<AttemptResult>) {
         self.lanes.take(&mut self.slab, slot);
-        let hash = self.hash(self.slab[slot].view.id);
+        let hash = self.hash(self.slab[slot].story.id());
         if let Ok(entry) = self.by_id.find_entry(hash, |&it| it == slot) {
             entry.remove();
         }
@@ -121,7 +129,7 @@ impl Results {
         assert_eq!(self.by_id.len(), self.slab.len(), "the index of results");
         super::invariants::check_lanes("results", &self.slab, &self.lanes, |_| true);
         for (slot, result) in self.slab.iter() {
-            assert_eq!(self.slot(result.view.id), Some(slot), "a result is not found by its id");
+            assert_eq!(self.slot(result.story.id()), Some(slot), "a result is not found by its id");
         }
     }
 }
