@@ -14,6 +14,17 @@ pub(crate) fn seconds(work: impl FnOnce()) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
+/// Seconds that `work` keeps its core busy.
+pub(crate) fn cpu_seconds(work: impl FnOnce()) -> f64 {
+    let now = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+    };
+    let started = now();
+    work();
+    now() - started
+}
+
 /// The median of some values, the smallest and the largest.
 #[derive(Clone, Copy)]
 pub(crate) struct Summary {

@@ -6,7 +6,7 @@ use rendezvous_shared::limits::{LEASE_MAX, Limits};
 use rendezvous_shared::store::{EphemeralRendezvousStore, Transition};
 
 use crate::fleet::{BATCH, Fleet};
-use crate::rounds::{seconds, shuffled, summary};
+use crate::rounds::{cpu_seconds, shuffled, summary};
 
 const STORMS: usize = 15;
 
@@ -17,8 +17,9 @@ pub(crate) fn print() {
         limits.listings, limits.attempts
     );
     println!(
-        "A round is what the store thread does between two looks at its queues: work off, apply one batch.\n"
+        "A round is what the store thread does between two looks at its queues: work off, apply one batch."
     );
+    println!("Time of the thread on its core, so that other work of the machine is not taken for a pause.\n");
     let (mut longest, mut calm, mut total, mut rounds) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..STORMS {
         let mut fleet = full(limits);
@@ -64,7 +65,7 @@ fn measured_rounds(fleet: &mut Fleet, most: usize) -> (f64, f64, usize) {
         let batch: Vec<Transition> =
             (0..BATCH).map(|it| fleet.refresh((count * BATCH + it) % fleet.hosts.len())).collect();
         fleet.replies.clear();
-        let spent = seconds(|| {
+        let spent = cpu_seconds(|| {
             fleet.store.expire(fleet.now);
             fleet.store.apply(fleet.now, &batch, &mut fleet.replies);
         });

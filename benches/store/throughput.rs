@@ -6,7 +6,7 @@ use rendezvous_shared::limits::Limits;
 use rendezvous_shared::store::{BindAnswer, DeleteListing, EphemeralRendezvousStore, Reply, Transition};
 
 use crate::fleet::{Attempt, BATCH, Fleet, limits};
-use crate::rounds::{Floor, ROUNDS, seconds, shuffled, summary};
+use crate::rounds::{Floor, ROUNDS, cpu_seconds, shuffled, summary};
 
 /// Transitions measured in a round.
 const COUNT: usize = 64 * 1024;
@@ -78,7 +78,7 @@ fn warm_up(fleet: &mut Fleet, order: &[usize]) {
 /// Nanoseconds that the store takes for one batch.
 fn apply(fleet: &mut Fleet, batch: &[Transition]) -> f64 {
     fleet.replies.clear();
-    1e9 * seconds(|| fleet.store.apply(fleet.now, batch, &mut fleet.replies))
+    1e9 * cpu_seconds(|| fleet.store.apply(fleet.now, batch, &mut fleet.replies))
 }
 
 fn refreshes(fleet: &mut Fleet, order: &[usize]) -> f64 {

@@ -284,9 +284,8 @@ impl MemoryStore {
     }
 
     pub(super) fn forget_attempt_record(&mut self, slot: Slot<AttemptRecord>) {
-        if let Some(key) = self.attempt_records.remove(slot)
-            && let Some(tenant) = self.tenants.get_mut(&key.tenant)
-        {
+        let key = self.attempt_records.remove(slot);
+        if let Some(tenant) = self.tenants.get_mut(&key.tenant) {
             tenant.attempt_records -= 1;
             self.forget_tenant(key.tenant);
         }

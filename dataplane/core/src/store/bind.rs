@@ -31,10 +31,7 @@ impl MemoryStore {
                 self.tallies.introductions_replayed += 1;
                 BindAnswer::Replayed { own: own.ok_or(Refusal::ServiceUnavailable)? }
             }
-            (Some(host), Some(joiner)) => {
-                let (host, joiner) = (*host, *joiner);
-                self.try_introduce(now, slot, role, &host, &joiner)?
-            }
+            (Some(_), Some(_)) => self.try_introduce(now, slot, role)?,
             _ => {
                 let notice = (newly_bound && role == Role::Joiner).then(|| self.notice(now, slot)).flatten();
                 BindAnswer::Waiting { peer_bound: false, remaining: attempt.deadline.since(now), notice }
@@ -143,10 +140,11 @@ impl MemoryStore {
         now: Instant,
         slot: Slot<Attempt>,
         role: Role,
-        host: &Side,
-        joiner: &Side,
     ) -> Result<BindAnswer, Refusal> {
         let attempt = &self.attempts[slot];
+        let (Some(host), Some(joiner)) = (&attempt.host_side, &attempt.joiner_side) else {
+            return Err(Refusal::ServiceUnavailable);
+        };
         let proved = |side: &Side| now.since(side.proved) <= limits::PROOF_AGE_MAX;
         if !self.listings[attempt.listing].is_joinable(now) || !proved(host) || !proved(joiner) {
             let remaining = attempt.deadline.since(now);

@@ -60,17 +60,3 @@ fn table(limit: usize) -> usize {
     let places = (roomy(limit) * 8).div_ceil(7).next_power_of_two();
     places * (size_of::<u32>() + 1)
 }
-#[cfg(test)]
-#[test]
-fn sizes() {
-    eprintln!(
-        "listing {} attempt {} lrec {} result {} view {} side {} pres {}",
-        Slab::<Listing>::ENTRY_LEN,
-        Slab::<Attempt>::ENTRY_LEN,
-        Slab::<ListingRecord>::ENTRY_LEN,
-        Slab::<AttemptResult>::ENTRY_LEN,
-        size_of::<rendezvous_shared::store::AttemptView>(),
-        size_of::<super::records::Side>(),
-        size_of::<super::records::Presence>()
-    );
-}

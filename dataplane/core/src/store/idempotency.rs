@@ -165,13 +165,14 @@ impl<T> Records<T> {
     }
 
     /// Forgets a record; returns whose it was.
-    pub(super) fn remove(&mut self, slot: Slot<Record<T>>) -> Option<RecordKey> {
+    pub(super) fn remove(&mut self, slot: Slot<Record<T>>) -> RecordKey {
         self.lanes.take(&mut self.slab, slot);
         let key = self.slab[slot].key;
         if let Ok(entry) = self.by_key.find_entry(self.hasher.hash_one(key), |&it| it == slot) {
             entry.remove();
         }
-        self.slab.remove(slot).map(|record| record.key)
+        self.slab.remove(slot);
+        key
     }
 
     /// Each record's key and deadline, and whether everything that finds it does; for the invariants.

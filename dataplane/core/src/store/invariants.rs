@@ -133,10 +133,13 @@ impl MemoryStore {
     }
 
     fn check_gauges(&self) {
-        let present = self.listings.iter().filter(|(_, it)| self.present.counts(it.joinable_until()));
+        for (_, listing) in self.listings.iter() {
+            assert_eq!(listing.joinable_until, listing.joinable_until(), "joinable for another time");
+        }
+        let present = self.listings.iter().filter(|(_, it)| self.present.counts(it.joinable_until));
         assert_eq!(self.present.get(), present.count(), "presence_fresh is miscounted");
         let visible = self.listings.iter().filter(|(_, it)| {
-            it.description.visibility() == Visibility::Public && self.visible.counts(it.joinable_until())
+            it.description.visibility() == Visibility::Public && self.visible.counts(it.joinable_until)
         });
         assert_eq!(self.visible.get(), visible.count(), "listings_visible is miscounted");
     }

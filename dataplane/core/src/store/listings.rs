@@ -118,6 +118,7 @@ impl MemoryStore {
             lease_version: 1,
             lease_lifetime: lifetime,
             lease_deadline: deadline,
+            joinable_until: Instant::ZERO,
             first_lifetime: lifetime,
             first_deadline: deadline,
             presence_key_expires: now.after(limits::PRESENCE_KEY_LIFETIME),
@@ -248,9 +249,8 @@ impl MemoryStore {
                 tenant.join_codes.remove(&code);
             }
         }
-        let before = self.listings[slot].joinable_until();
         self.listings[slot].presence = [None; 2];
-        self.shift_joinable_of(slot, before);
+        self.note_joinable(slot);
         self.listings.remove(slot);
         self.forget_tenant(id);
     }
@@ -263,19 +263,17 @@ impl MemoryStore {
         if let Some(tenant) = &mut tenant {
             tenant.listing_lanes.take(listings, slot);
         }
-        let before = listings[slot].joinable_until();
         change(&mut listings[slot]);
         listing_lanes.file(listings, slot);
         if let Some(tenant) = tenant {
             tenant.listing_lanes.file(listings, slot);
         }
-        self.shift_joinable_of(slot, before);
+        self.note_joinable(slot);
     }
 
     pub(super) fn forget_listing_record(&mut self, slot: Slot<ListingRecord>) {
-        if let Some(key) = self.listing_records.remove(slot)
-            && let Some(tenant) = self.tenants.get_mut(&key.tenant)
-        {
+        let key = self.listing_records.remove(slot);
+        if let Some(tenant) = self.tenants.get_mut(&key.tenant) {
             tenant.listing_records -= 1;
             self.forget_tenant(key.tenant);
         }

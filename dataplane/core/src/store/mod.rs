@@ -58,7 +58,7 @@ use tenants::Tenant;
 /// over never piles up.
 const WORKED_OFF_PER_TRANSITION: usize = 4;
 /// Things worked off in each call of [`EphemeralRendezvousStore::expire`].
-const WORKED_OFF_PER_CALL: usize = 4 * BATCH_LEN_MAX;
+const WORKED_OFF_PER_CALL: usize = 2 * BATCH_LEN_MAX;
 
 /// The in-memory store of all authority.
 #[derive(Debug)]

@@ -28,10 +28,9 @@ impl MemoryStore {
             self.settle_attempts(now, slot);
         }
         let family = family_index(proof.source.family());
-        let before = self.listings[slot].joinable_until();
         let presence = Presence { endpoint: proof.source, local: proof.local, proved: proof.arrived };
         self.listings[slot].presence[family] = Some(presence);
-        self.shift_joinable_of(slot, before);
+        self.note_joinable(slot);
         Ok(Reply::Presence(self.presence_grant(now, slot, presence.deadline().since(now))))
     }
 
@@ -39,9 +38,8 @@ impl MemoryStore {
         let slot = self.authorise_host(now, &request.proof)?;
         self.accept_sequence(slot, &request.proof)?;
         self.settle_attempts(now, slot);
-        let before = self.listings[slot].joinable_until();
         self.listings[slot].presence = [None; 2];
-        self.shift_joinable_of(slot, before);
+        self.note_joinable(slot);
         let mut grant = self.presence_grant(now, slot, Duration::ZERO);
         grant.pending = None;
         Ok(Reply::Presence(grant))
@@ -72,10 +70,11 @@ impl MemoryStore {
         Ok(*known)
     }
 
-    /// Keeps the gauges after the joinable time of a listing moved from `before`.
-    pub(super) fn shift_joinable_of(&mut self, slot: Slot<Listing>, before: Instant) {
-        let listing = &self.listings[slot];
+    /// Notes until when a listing is joinable, after its lease or presence changed; and keeps the gauges.
+    pub(super) fn note_joinable(&mut self, slot: Slot<Listing>) {
+        let listing = &mut self.listings[slot];
         let after = listing.joinable_until();
+        let before = core::mem::replace(&mut listing.joinable_until, after);
         self.present.shift(before, after);
         if listing.description.visibility() == Visibility::Public {
             self.visible.shift(before, after);

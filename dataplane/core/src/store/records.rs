@@ -51,38 +51,43 @@ impl Seconds {
 /// The lane of what was ended before its time: its deadline is the moment it was ended.
 pub(super) const ENDED: LaneId = LaneId::new(0);
 
+/// In the order of how often a field is looked at: the first line of memory decides a refresh or a place on a page.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Listing {
-    /// The unguessable half of its id; the other is its handle.
-    pub(super) tag: u64,
-    pub(super) tenant: TenantId,
-    pub(super) owner: PrincipalId,
-    pub(super) description: ListingDescription,
-    /// Of the description's protocol, within its tenant.
-    pub(super) protocol: u32,
-    pub(super) join_code: Option<JoinCode>,
-    pub(super) lease_version: u64,
-    pub(super) lease_lifetime: Seconds,
     /// The listing is over from then on. To end it before its time is to set this to now.
     pub(super) lease_deadline: Instant,
-    /// Lifetime and deadline of the lease that the registration granted, for when it is asked again.
-    pub(super) first_lifetime: Seconds,
-    pub(super) first_deadline: Instant,
+    /// When it stops being joinable unless something is done, see [`Listing::joinable_until`].
+    pub(super) joinable_until: Instant,
     pub(super) presence_key_expires: Instant,
-    /// One for each family, see [`family_index`].
-    pub(super) presence: [Option<Presence>; 2],
-    pub(super) freshness: [Freshness; 2],
-    /// Valid while the lease is: the record outlives it.
-    pub(super) record: Slot<ListingRecord>,
+    pub(super) description: ListingDescription,
+    pub(super) tenant: TenantId,
     pub(super) lane: LaneId,
-    /// What its attempts end for when it does.
-    pub(super) end_reason: AttemptReason,
-    pub(super) in_pool: Link<Self>,
-    pub(super) in_tenant: Link<Self>,
+    /// One for each family, see [`family_index`].
+    pub(super) freshness: [Freshness; 2],
     /// Its attempts whose joiner is bound and whose host is not, the longest wait first.
     pub(super) waiting: List<Attempt, OfListing>,
     /// Its other attempts.
     pub(super) others: List<Attempt, OfListing>,
+    /// One for each family, see [`family_index`].
+    pub(super) presence: [Option<Presence>; 2],
+    pub(super) in_pool: Link<Self>,
+    pub(super) in_tenant: Link<Self>,
+    /// The unguessable half of its id; the other is its handle.
+    pub(super) tag: u64,
+    pub(super) lease_version: u64,
+    /// Deadline and lifetime of the lease that the registration granted, for when it is asked again.
+    pub(super) first_deadline: Instant,
+    pub(super) first_lifetime: Seconds,
+    pub(super) lease_lifetime: Seconds,
+    /// Valid while the lease is: the record outlives it.
+    pub(super) record: Slot<ListingRecord>,
+    pub(super) owner: PrincipalId,
+    /// Of the description's protocol, within its tenant.
+    pub(super) protocol: u32,
+    pub(super) join_code: Option<JoinCode>,
+    /// What its attempts end for when it does.
+    pub(super) end_reason: AttemptReason,
 }
 
 /// A host's endpoint of one family, proved. Stays where it was once it is stale.
@@ -110,12 +115,12 @@ impl Listing {
         self.presence[family].filter(|it| it.deadline() > now)
     }
 
-    /// Whether its presence is fresh; whoever asks knows that its lease is.
+    /// Whether lease and presence are fresh.
     pub(super) fn is_joinable(&self, now: Instant) -> bool {
-        self.presence.iter().flatten().any(|it| it.deadline() > now)
+        self.joinable_until > now
     }
 
-    /// When it stops being joinable unless something is done; [`Instant::ZERO`] when it is not.
+    /// When its lease or its last presence ends; [`Instant::ZERO`] when it has none.
     pub(super) fn joinable_until(&self) -> Instant {
         let latest = self.presence.iter().flatten().map(Presence::deadline).max();
         latest.unwrap_or(Instant::ZERO).min(self.lease_deadline)
