@@ -1,6 +1,81 @@
 //! The store against a stupid model of itself: the model passes the store's contract, and over long random histories
 //! the real store answers exactly what the model answers.
+//!
+//! `RENDEZVOUS_SEED` chooses the histories and is printed first; `RENDEZVOUS_CASES` how many there are. What it cannot
+//! show: which results are kept when their pool is full (a clause of the contract does), and how long anything takes.
 #![cfg(test)]
 
 #[path = "store_model/contract.rs"]
 mod contract;
+#[path = "store_model/machine.rs"]
+mod machine;
+#[path = "store_model/normal.rs"]
+mod normal;
+#[path = "store_model/reached.rs"]
+mod reached;
+#[path = "store_model/resolve.rs"]
+mod resolve;
+#[path = "store_model/side.rs"]
+mod side;
+#[path = "store_model/steps.rs"]
+mod steps;
+#[path = "store_model/strategies.rs"]
+mod strategies;
+
+use std::panic;
+use std::thread;
+
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
+
+use machine::{Compared, Model};
+
+/// Whether revocations are tried.
+const REVOCATIONS: bool = false;
+
+/// Histories, and their steps.
+const CASES: u32 = 400;
+const STEPS: core::ops::Range<usize> = 40..300;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|it| it.parse().expect("a number"))
+}
+
+/// Panics of this thread are told by the runner, once the history is as short as it gets.
+fn quiet_here() {
+    let (here, before) = (thread::current().id(), panic::take_hook());
+    panic::set_hook(Box::new(move |info| {
+        if thread::current().id() != here {
+            before(info);
+        }
+    }));
+}
+
+#[test]
+fn the_store_answers_what_the_model_answers() {
+    let seed = number("RENDEZVOUS_SEED").unwrap_or(1);
+    let cases = number("RENDEZVOUS_CASES").map_or(CASES, |it| u32::try_from(it).expect("a number of cases"));
+    println!("RENDEZVOUS_SEED={seed} RENDEZVOUS_CASES={cases}");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_be_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config.clone(), rng);
+    quiet_here();
+    let outcome = runner.run(&Model::sequential_strategy(STEPS), |(model, steps, seen)| {
+        Compared::test_sequential(config.clone(), model, steps, seen);
+        Ok(())
+    });
+    drop(panic::take_hook());
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, (model, steps, _))) => {
+            let steps: Vec<String> = steps.iter().map(|step| format!("  {step:?}\n")).collect();
+            panic!("RENDEZVOUS_SEED={seed}: {reason}\nin this history:\n  {model:?}\n{}", steps.concat());
+        }
+        Err(TestError::Abort(reason)) => panic!("RENDEZVOUS_SEED={seed}: {reason}"),
+    }
+    if cases >= CASES {
+        reached::check();
+    }
+}
