@@ -34,8 +34,11 @@ pub(crate) fn reply(reply: &Reply) {
 
 /// Counts a transition that took effect.
 pub(crate) fn ask(ask: &Ask, reply: &Reply) {
-    if reply.kind() == OutcomeKind::Applied {
-        count("applied", kind(ask).name(), 1);
+    // What speaks of something that never was is asked as a look at the drain.
+    let kind = kind(ask);
+    let drains = matches!(kind, TransitionKind::BeginDrain | TransitionKind::GetDrain);
+    if reply.kind() == OutcomeKind::Applied && matches!(reply, Reply::Drain(_)) == drains {
+        count("applied", kind.name(), 1);
     }
 }
 

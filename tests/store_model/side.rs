@@ -193,6 +193,9 @@ impl<S: EphemeralRendezvousStore> Side<S> {
             Who::Owner => about.owner,
             Who::Joiner => about.joiner,
             Who::Operator => Caller { principal: PrincipalId(9), operator: true, ..about.owner },
+            Who::Fellow(principal) => {
+                Caller { principal: PrincipalId(principal), operator: false, ..about.owner }
+            }
             Who::OwnerAsOperator => Caller { operator: true, ..about.owner },
             Who::Of { tenant, principal, operator } => {
                 Caller { tenant: TenantId(tenant), principal: PrincipalId(principal), operator }

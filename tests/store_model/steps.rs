@@ -65,6 +65,8 @@ pub(crate) enum Who {
     Joiner,
     /// An operator of its tenant.
     Operator,
+    /// A certain one of its tenant.
+    Fellow(u32),
     /// Its owner, being an operator too.
     OwnerAsOperator,
     /// A certain one.
