@@ -92,7 +92,8 @@ fn span(min: Duration, max: Duration) -> BoxedStrategy<Duration> {
 pub(crate) fn wait() -> BoxedStrategy<Wait> {
     let moments = select(vec![NANO, Duration::from_millis(1), SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND]);
     let long = select(vec![PRESENCE_LIFETIME, 60 * SECOND, 400 * SECOND, REVOCATION_MIN, REVOCATION_MAX]);
-    let deadline = (select(vec![0_u8, 0, 0, 1, 5]), -1_i8..=1).prop_map(|(nth, nanos)| Wait::ToDeadline { nth, nanos });
+    let deadline =
+        (select(vec![0_u8, 0, 0, 1, 5]), -1_i8..=1).prop_map(|(nth, nanos)| Wait::ToDeadline { nth, nanos });
     weighted(vec![
         (200, just(Wait::No)),
         (20, moments.prop_map(Wait::For).boxed()),
