@@ -28,7 +28,7 @@ impl<S: EphemeralRendezvousStore> Side<S> {
                 let description = describe(published);
                 Transition::RegisterListing(Box::new(RegisterListing {
                     caller,
-                    quotas,
+                    quotas: quotas.0,
                     idempotency,
                     description,
                     lease,
@@ -41,7 +41,7 @@ impl<S: EphemeralRendezvousStore> Side<S> {
                 let note = note.then(|| Arc::from("let me in"));
                 Transition::CreateAttempt(Box::new(CreateAttempt {
                     caller,
-                    quotas,
+                    quotas: quotas.0,
                     idempotency,
                     listing,
                     note,
@@ -202,7 +202,7 @@ impl<S: EphemeralRendezvousStore> Side<S> {
     pub(crate) fn walk(&mut self, now: Instant, mut request: BrowseListings) -> Reply {
         let mut listings = Vec::new();
         for _ in 0..PAGES_MAX {
-            let reply = self.ask_raw(now, &Transition::BrowseListings(Box::new(request.clone())));
+            let reply = self.ask(now, &Transition::BrowseListings(Box::new(request.clone())));
             let Reply::Page(page) = reply else { return self.normal(reply) };
             assert!(page.listings.len() <= request.limit.max(1), "a page over its limit");
             listings.extend(page.listings);
@@ -218,8 +218,7 @@ impl<S: EphemeralRendezvousStore> Side<S> {
     pub(crate) fn walk_revocations(&mut self, now: Instant, caller: Caller, limit: usize) -> Reply {
         let (mut revocations, mut after) = (Vec::new(), None);
         for _ in 0..PAGES_MAX {
-            let reply =
-                self.ask_raw(now, &Transition::ListRevocations(ListRevocations { caller, after, limit }));
+            let reply = self.ask(now, &Transition::ListRevocations(ListRevocations { caller, after, limit }));
             let Reply::Revocations(page) = reply else { return self.normal(reply) };
             assert!(page.revocations.len() <= limit.max(1), "a page over its limit");
             assert!(page.next_after.is_none() || page.revocations.len() == limit.max(1), "a page cut short");

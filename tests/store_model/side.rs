@@ -128,19 +128,17 @@ impl<S: EphemeralRendezvousStore> Side<S> {
                 version: known.version,
                 lease: Some(LEASE_MAX),
             };
-            let reply = self.ask(now, Transition::RenewLease(renew));
-            replies.push(reply);
+            let reply = self.ask(now, &Transition::RenewLease(renew));
+            replies.push(self.normal(reply));
+            if !matches!(replies.last(), Some(Reply::Renewed(_))) {
+                break;
+            }
         }
         replies
     }
 
-    /// Applies one transition and returns its answer, normalised.
-    fn ask(&mut self, now: Instant, transition: Transition) -> Reply {
-        let reply = self.ask_raw(now, &transition);
-        self.normal(reply)
-    }
-
-    pub(crate) fn ask_raw(&mut self, now: Instant, transition: &Transition) -> Reply {
+    /// Applies one transition and returns its answer as it came.
+    pub(crate) fn ask(&mut self, now: Instant, transition: &Transition) -> Reply {
         let mut replies = Vec::new();
         self.store.apply(now, core::slice::from_ref(transition), &mut replies);
         let reply = replies.pop().expect("a reply to each transition");

@@ -1,6 +1,7 @@
 //! What a history is made of. Things are named by how long ago they were granted, so that each store finds its own, and a
 //! step means something whatever is left out before it.
 
+use core::fmt;
 use core::time::Duration;
 
 use rendezvous_shared::id::Role;
@@ -9,11 +10,21 @@ use rendezvous_shared::store::Quotas;
 use rendezvous_shared::wire::ReportResult;
 
 /// What a history starts from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
     /// How late in the life of the instance, in nanoseconds.
     pub(crate) start: u64,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Limits { listings, attempts, listing_records, attempt_records, .. } = self.limits;
+        let Limits { attempt_results, revocations, .. } = self.limits;
+        write!(f, "at {} ns: {listings} listings, {attempts} attempts, ", self.start)?;
+        write!(f, "{listing_records} and {attempt_records} records, ")?;
+        write!(f, "{attempt_results} results, {revocations} revocations")
+    }
 }
 
 /// One step of a history.
@@ -71,6 +82,18 @@ pub(crate) enum Who {
     OwnerAsOperator,
     /// A certain one.
     Of { tenant: u32, principal: u32, operator: bool },
+}
+
+/// What a policy allows.
+#[derive(Clone, Copy)]
+pub(crate) struct Allowed(pub(crate) Quotas);
+
+impl fmt::Debug for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quotas { listings_per_owner, listings_per_tenant, attempts_per_tenant } = self.0;
+        let all = [listings_per_owner, listings_per_tenant, attempts_per_tenant];
+        if all == [u32::MAX; 3] { f.write_str("all") } else { write!(f, "{all:?}") }
+    }
 }
 
 /// Which idempotency key a create goes by.
@@ -134,7 +157,7 @@ pub(crate) enum Spot {
 }
 
 /// What is particular to a datagram.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Datagram {
     pub(crate) from: Spot,
     pub(crate) v6: bool,
@@ -146,6 +169,23 @@ pub(crate) struct Datagram {
     pub(crate) cookie_age: Duration,
     /// The last byte of the local address that it asked, if it is told.
     pub(crate) local: Option<u8>,
+}
+
+impl fmt::Debug for Datagram {
+    /// What is unusual of it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, v6, session, sequence, age, cookie_age, local } = self;
+        let family = if *v6 { "v6" } else { "v4" };
+        write!(f, "({family}, {from:?}, {sequence:?}")?;
+        if *session != 0 {
+            write!(f, ", session {session}")?;
+        }
+        if !age.is_zero() || !cookie_age.is_zero() {
+            write!(f, ", {age:?} old, cookie {cookie_age:?} older")?;
+        }
+        local.map_or(Ok(()), |local| write!(f, ", at {local}"))?;
+        f.write_str(")")
+    }
 }
 
 /// What browsing leaves out.
@@ -181,7 +221,7 @@ pub(crate) enum Bar {
 pub(crate) enum Ask {
     Register {
         who: Who,
-        quotas: Quotas,
+        quotas: Allowed,
         key: Key,
         published: Published,
         lease: Duration,
@@ -220,7 +260,7 @@ pub(crate) enum Ask {
     Create {
         who: Who,
         listing: Pick,
-        quotas: Quotas,
+        quotas: Allowed,
         key: Key,
         lifetime: Duration,
         note: bool,

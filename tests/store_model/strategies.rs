@@ -15,8 +15,8 @@ use rendezvous_shared::wire::ReportResult;
 
 use crate::REVOCATIONS;
 use crate::steps::{
-    Ask, Bar, Datagram, Filtered, Key, MadeWith, Pick, Published, Sequence, Setup, Spot, Step, Version, Wait,
-    Who,
+    Allowed, Ask, Bar, Datagram, Filtered, Key, MadeWith, Pick, Published, Sequence, Setup, Spot, Step,
+    Version, Wait, Who,
 };
 
 const NANO: Duration = Duration::from_nanos(1);
@@ -129,13 +129,13 @@ fn who(usual: Who) -> BoxedStrategy<Who> {
     ])
 }
 
-fn quotas() -> BoxedStrategy<Quotas> {
+fn quotas() -> BoxedStrategy<Allowed> {
     let one = || select(vec![u32::MAX, 0, 1, 2, 3]);
     let tight =
         (one(), one(), one()).prop_map(|(listings_per_owner, listings_per_tenant, attempts_per_tenant)| {
             Quotas { listings_per_owner, listings_per_tenant, attempts_per_tenant }
         });
-    weighted(vec![(5, just(NO_QUOTA)), (1, tight.boxed())])
+    weighted(vec![(5, just(Allowed(NO_QUOTA))), (1, tight.prop_map(Allowed).boxed())])
 }
 
 fn key() -> BoxedStrategy<Key> {

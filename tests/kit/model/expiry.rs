@@ -56,6 +56,7 @@ impl NaiveStore {
         for (id, reason) in over {
             self.finish_attempt(id, at, reason);
         }
+        self.note_high_water();
         self.results.retain(|it| it.deadline > at);
         self.listing_records.retain(|it| it.deadline > at);
         self.attempt_records.retain(|it| it.deadline > at);
