@@ -316,9 +316,8 @@ impl<S: EphemeralRendezvousStore> Side<S> {
                 }
             }
             (Transition::Revoke(it), Reply::Revoked(view)) => {
-                if !self.revocations.iter().any(|it| it.0 == view.id) {
-                    self.revocations.push((view.id, it.caller.tenant));
-                }
+                let known = self.revocations.iter().any(|it| it.0 == view.id);
+                self.revocations.extend((!known).then_some((view.id, it.caller.tenant)));
             }
             (_, Reply::Refused(_)) => {}
             (Transition::RefreshPresence(it), _) => self.count(&it.proof),

@@ -73,7 +73,8 @@ macro_rules! store_contract_tests {
                 a_key_reused_otherwise_conflicts, a_record_outlives_its_attempt,
                 introduction_moves_the_record, ends_at_its_deadline_with_a_reason,
                 the_joiner_cancels_and_the_host_declines, an_introduced_attempt_is_not_cancelled,
-                pending_attempts_are_the_hosts, strangers_find_no_attempt, results_are_kept_a_while;
+                pending_attempts_are_the_hosts,
+                a_page_of_pending_attempts_is_full, strangers_find_no_attempt, results_are_kept_a_while;
             introduction: hands_over_what_each_bound, happens_once_whoever_comes_last,
                 is_replayed_until_the_deadline, the_first_endpoint_wins, identical_binds_are_idempotent,
                 needs_fresh_presence, needs_fresh_proofs, a_replayed_bind_proves_nothing_anew,
@@ -152,7 +153,10 @@ fn description(change: impl FnOnce(&mut DescriptionParts)) -> ListingDescription
         slot: None,
     };
     change(&mut parts);
-    ListingDescription::new(&parts).expect("a description within its limits")
+    match ListingDescription::new(&parts) {
+        Ok(description) => description,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 fn refused(reply: &Reply) -> Refusal {
