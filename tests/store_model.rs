@@ -11,6 +11,8 @@ mod contract;
 mod machine;
 #[path = "store_model/normal.rs"]
 mod normal;
+#[path = "store_model/planted.rs"]
+mod planted;
 #[path = "store_model/reached.rs"]
 mod reached;
 #[path = "store_model/resolve.rs"]
