@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod http;
 pub mod metrics;
+pub mod model;
 pub mod process;
 pub mod seccomp;
 pub mod server;

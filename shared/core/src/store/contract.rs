@@ -12,6 +12,8 @@ pub mod introduction;
 pub mod listings;
 pub mod presence;
 pub mod reports;
+pub mod revocations;
+pub mod time;
 
 use core::time::Duration;
 
@@ -71,7 +73,8 @@ macro_rules! store_contract_tests {
                 a_key_reused_otherwise_conflicts, a_record_outlives_its_attempt,
                 introduction_moves_the_record, ends_at_its_deadline_with_a_reason,
                 the_joiner_cancels_and_the_host_declines, an_introduced_attempt_is_not_cancelled,
-                pending_attempts_are_the_hosts, strangers_find_no_attempt, results_are_kept_a_while;
+                pending_attempts_are_the_hosts,
+                a_page_of_pending_attempts_is_full, strangers_find_no_attempt, results_are_kept_a_while;
             introduction: hands_over_what_each_bound, happens_once_whoever_comes_last,
                 is_replayed_until_the_deadline, the_first_endpoint_wins, identical_binds_are_idempotent,
                 needs_fresh_presence, needs_fresh_proofs, a_replayed_bind_proves_nothing_anew,
@@ -87,6 +90,15 @@ macro_rules! store_contract_tests {
                 a_full_pool_of_results_keeps_the_old, an_owner_has_a_quota, a_tenant_has_quotas,
                 what_is_due_frees_its_place, a_takeover_needs_no_second_place,
                 a_tenant_has_a_share_of_the_records;
+            time: a_batch_is_applied_in_order, nothing_made_in_a_batch_is_due_in_it, leases_are_whole_seconds,
+                attempts_are_whole_seconds, each_deadline_is_exact, a_presence_lasts_from_its_arrival,
+                a_proof_is_good_for_thirty_seconds, many_due_together_free_their_places_at_once,
+                many_revocations_end_together, who_waits_longest_comes_first;
+            revocations: a_full_pool_deletes_nothing, a_listing_goes_with_presence_and_attempts,
+                a_principal_goes_with_all_it_owns_and_joins, an_owner_learns_why_and_nobody_else,
+                a_revoked_caller_is_told_so_first, barring_again_prolongs, ends_at_its_deadline,
+                lifting_brings_nothing_back, are_listed_in_order, are_for_operators_of_the_tenant,
+                grants_whole_seconds, are_possible_while_draining;
             drain: is_idempotent_and_the_earlier_deadline_wins, rejects_what_is_new,
                 finishes_what_was_begun, clears_everything_at_the_deadline, has_a_longest_window;
         }

@@ -1,7 +1,9 @@
 //! Attempts: creation, idempotency, end.
 
 use super::{Harness, JOINER, LIFETIME, NANO, OPERATOR, OWNER, SECOND, THIRD, World, conflict, refused, v4};
-use crate::limits::{PRESENCE_LIFETIME, RECORD_GRACE, RESULT_LIFETIME};
+use crate::limits::{
+    PAGE_EXAMINED_MAX, PENDING_ATTEMPTS_MAX, PRESENCE_LIFETIME, RECORD_GRACE, RESULT_LIFETIME,
+};
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
 use crate::store::{AttemptGrant, ListPending, PendingAttempt, Phase, Reply, Transition};
 
@@ -174,6 +176,22 @@ pub fn pending_attempts_are_the_hosts<H: Harness>(harness: &mut H) {
     assert_eq!(pending(&mut w, OWNER), expected(true));
     w.bind(host.lease.presence_key, attempt.id, v4(1, 4000));
     assert_eq!(pending(&mut w, OWNER), Reply::Pending(Vec::new()));
+}
+
+/// A page of "host's pending attempts" holds up to 100, and those that the host is bound in take no place on it, however
+/// many they are.
+pub fn a_page_of_pending_attempts_is_full<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let host = w.joinable(OWNER);
+    let bound: Vec<_> = (0..=PAGE_EXAMINED_MAX).map(|_| w.attempt(host.view.id)).collect();
+    let pending: Vec<_> = (0..=PENDING_ATTEMPTS_MAX).map(|_| w.attempt(host.view.id).id).collect();
+    for it in &bound {
+        assert!(super::is_waiting(&w.bind(host.lease.presence_key, it.id, v4(1, 4000))));
+    }
+    let reply = w.apply(Transition::ListPending(ListPending { caller: OWNER, listing: host.view.id }));
+    let Reply::Pending(page) = reply else { panic!("no list: {reply:?}") };
+    let ids: Vec<_> = page.iter().map(|it| it.id).collect();
+    assert_eq!(ids, pending[..PENDING_ATTEMPTS_MAX], "the first to be created");
 }
 
 /// "Both parties and operators" read an attempt; nobody else learns of it.
