@@ -109,7 +109,7 @@ impl MemoryStore {
             in_joiner: Link::ALONE,
         });
         self.attempt_lanes.file(attempts, slot);
-        self.listings[listing].others.push(attempts, slot);
+        self.listings[listing].unbound.push(attempts, slot);
         let tenant = self.tenants.entry(request.caller.tenant).or_default();
         tenant.attempt_lanes.file(attempts, slot);
         tenant.principal(request.caller.principal).joined.push(attempts, slot);
@@ -148,11 +148,10 @@ impl MemoryStore {
     /// Those that wait for nobody but the host first.
     pub(super) fn list_pending(&self, now: Instant, request: &ListPending) -> Result<Reply, Refusal> {
         let listing = &self.listings[self.owned_listing(now, request.caller, request.listing)?];
-        let all = listing.waiting.iter(&self.attempts).chain(listing.others.iter(&self.attempts));
+        let all = listing.waiting.iter(&self.attempts).chain(listing.unbound.iter(&self.attempts));
         let pending = all
-            .take(limits::PAGE_EXAMINED_MAX)
             .map(|slot| (slot, &self.attempts[slot]))
-            .filter(|(_, attempt)| attempt.host_side.is_none() && attempt.deadline > now)
+            .filter(|(_, attempt)| attempt.deadline > now)
             .take(limits::PENDING_ATTEMPTS_MAX)
             .map(|(slot, attempt)| PendingAttempt {
                 id: attempt.id(self.attempts.handle(slot)),
@@ -263,11 +262,8 @@ impl MemoryStore {
         let Self { attempts, listings, tenants, .. } = self;
         self.attempt_lanes.take(attempts, slot);
         let Attempt { tenant: id, joiner, listing, .. } = attempts[slot];
-        let list = match attempts[slot].is_waiting() {
-            true => &mut listings[listing].waiting,
-            false => &mut listings[listing].others,
-        };
-        list.remove(attempts, slot);
+        let standing = attempts[slot].standing();
+        listings[listing].attempts(standing).remove(attempts, slot);
         if let Some(tenant) = tenants.get_mut(&id) {
             tenant.attempt_lanes.take(attempts, slot);
             tenant.principal(joiner).joined.remove(attempts, slot);

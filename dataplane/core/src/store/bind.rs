@@ -114,23 +114,17 @@ impl MemoryStore {
     fn set_side(&mut self, now: Instant, slot: Slot<Attempt>, role: Role, side: Side) {
         let Self { attempts, listings, .. } = self;
         let listing = &mut listings[attempts[slot].listing];
-        let was_waiting = attempts[slot].is_waiting();
         let attempt = &mut attempts[slot];
+        let before = attempt.standing();
         *attempt.side_mut(role) = Some(side);
         match role {
             Role::Host => attempt.times.host_bound = now.into(),
             Role::Joiner => attempt.times.joiner_bound = now.into(),
         }
-        match (was_waiting, attempt.is_waiting()) {
-            (false, true) => {
-                listing.others.remove(attempts, slot);
-                listing.waiting.push(attempts, slot);
-            }
-            (true, false) => {
-                listing.waiting.remove(attempts, slot);
-                listing.others.push(attempts, slot);
-            }
-            (true, true) | (false, false) => {}
+        let after = attempt.standing();
+        if before != after {
+            listing.attempts(before).remove(attempts, slot);
+            listing.attempts(after).push(attempts, slot);
         }
     }
 

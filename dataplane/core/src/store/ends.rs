@@ -164,7 +164,7 @@ impl MemoryStore {
     /// which is only known until its presence ends or begins anew.
     pub(super) fn settle_attempts(&mut self, now: Instant, slot: Slot<Listing>) {
         let listing = &self.listings[slot];
-        let all = listing.waiting.iter(&self.attempts).chain(listing.others.iter(&self.attempts));
+        let all = listing.all_attempts(&self.attempts);
         let over: Vec<_> = all.filter(|&it| self.attempts[it].deadline <= now).collect();
         for attempt in over {
             self.work_off_attempt(now, attempt);

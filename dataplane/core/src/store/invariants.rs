@@ -8,7 +8,7 @@ use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
 use super::lanes::{Due, Lanes, Linked};
-use super::records::ENDED;
+use super::records::{ENDED, Standing};
 use super::slab::{Slab, Slot};
 use super::tenants::{Owned, Place, Published, Tenant};
 
@@ -45,21 +45,22 @@ impl MemoryStore {
             let holder = listing.description.slot().map(|name| tenant.slots.get(name).copied());
             let held_by_other = holder.flatten() != Some(slot);
             assert!(holder.is_none() || !held_by_other || listing.lane == ENDED, "slot index");
-            let lists = [(&listing.waiting, true), (&listing.others, false)];
-            for (attempt, waits) in lists.iter().flat_map(|(list, waits)| {
-                list.iter(&self.attempts).map(|attempt| (attempt, *waits)).collect::<Vec<_>>()
-            }) {
-                assert_eq!(self.attempts[attempt].listing, slot, "an attempt is in a strange list");
-                assert_eq!(self.attempts[attempt].is_waiting(), waits, "an attempt waits in the wrong list");
+            let lists = [
+                (&listing.waiting, Standing::Waiting),
+                (&listing.unbound, Standing::Unbound),
+                (&listing.answered, Standing::Answered),
+            ];
+            for (list, standing) in lists {
+                for attempt in list.iter(&self.attempts).map(|it| &self.attempts[it]) {
+                    assert_eq!(attempt.listing, slot, "an attempt is in a strange list");
+                    assert_eq!(attempt.standing(), standing, "an attempt is in the wrong list");
+                }
             }
         }
     }
 
     fn check_attempts(&self) {
-        let linked = self
-            .listings
-            .iter()
-            .map(|(_, it)| it.waiting.iter(&self.attempts).count() + it.others.iter(&self.attempts).count());
+        let linked = self.listings.iter().map(|(_, it)| it.all_attempts(&self.attempts).count());
         assert_eq!(linked.sum::<usize>(), self.attempts.len(), "an attempt is not linked to its listing");
         for (_, attempt) in self.attempts.iter() {
             assert!(

@@ -130,7 +130,8 @@ impl MemoryStore {
             in_pool: Link::ALONE,
             in_tenant: Link::ALONE,
             waiting: List::EMPTY,
-            others: List::EMPTY,
+            unbound: List::EMPTY,
+            answered: List::EMPTY,
         });
         self.file_listing(slot);
         slot

@@ -15,7 +15,7 @@ use rendezvous_shared::wire::ReportResult;
 use super::freshness::Freshness;
 use super::idempotency::{AttemptRecord, ListingRecord};
 use super::lanes::{Due, LaneId, Link, Linked, List};
-use super::slab::Slot;
+use super::slab::{Slab, Slot};
 
 /// Kinds of lists: of a whole pool, of a tenant, of a listing's attempts, of a joiner's attempts.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Seconds(u32);
 impl Seconds {
     /// What is granted to whoever asks for `wanted`: whole seconds, not fewer, within the limits.
     pub(super) fn granted(wanted: Duration, min: Duration, max: Duration) -> Self {
-        let up = wanted.as_secs() + u64::from(wanted.subsec_nanos() > 0);
+        let up = wanted.as_secs().saturating_add(u64::from(wanted.subsec_nanos() > 0));
         // The longest there is, a year of seconds, fits.
         Self(up.clamp(min.as_secs(), max.as_secs()) as u32)
     }
@@ -67,8 +67,10 @@ pub(super) struct Listing {
     pub(super) freshness: [Freshness; 2],
     /// Its attempts whose joiner is bound and whose host is not, the longest wait first.
     pub(super) waiting: List<Attempt, OfListing>,
-    /// Its other attempts.
-    pub(super) others: List<Attempt, OfListing>,
+    /// Those where nobody is bound, the oldest first.
+    pub(super) unbound: List<Attempt, OfListing>,
+    /// Those whose host is bound.
+    pub(super) answered: List<Attempt, OfListing>,
     /// One for each family, see [`family_index`].
     pub(super) presence: [Option<Presence>; 2],
     pub(super) in_pool: Link<Self>,
@@ -127,7 +129,25 @@ impl Listing {
     }
 
     pub(super) fn first_attempt(&self) -> Option<Slot<Attempt>> {
-        self.waiting.first().or(self.others.first())
+        self.waiting.first().or(self.unbound.first()).or(self.answered.first())
+    }
+
+    /// The list for attempts whose roles are bound like this.
+    pub(super) const fn attempts(&mut self, standing: Standing) -> &mut List<Attempt, OfListing> {
+        match standing {
+            Standing::Waiting => &mut self.waiting,
+            Standing::Unbound => &mut self.unbound,
+            Standing::Answered => &mut self.answered,
+        }
+    }
+
+    /// All its attempts: those that wait for nobody but the host first.
+    pub(super) fn all_attempts<'a>(
+        &self,
+        slab: &'a Slab<Attempt>,
+    ) -> impl Iterator<Item = Slot<Attempt>> + use<'a> {
+        let lists = [&self.waiting, &self.unbound, &self.answered];
+        lists.map(|list| list.iter(slab)).into_iter().flatten()
     }
 }
 
@@ -166,6 +186,16 @@ pub(super) struct Attempt {
     pub(super) in_joiner: Link<Self>,
 }
 
+/// Who is bound of an attempt, as its host cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The joiner: it waits for the host.
+    Waiting,
+    Unbound,
+    /// The host.
+    Answered,
+}
+
 /// A bound role. Endpoint, candidates and round trip never change once bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side {
@@ -200,9 +230,13 @@ impl Attempt {
         }
     }
 
-    /// Whether its host is awaited, and nobody else.
-    pub(super) const fn is_waiting(&self) -> bool {
-        self.joiner_side.is_some() && self.host_side.is_none()
+    /// Which of its listing's lists it is in.
+    pub(super) const fn standing(&self) -> Standing {
+        match (&self.host_side, &self.joiner_side) {
+            (Some(_), _) => Standing::Answered,
+            (None, Some(_)) => Standing::Waiting,
+            (None, None) => Standing::Unbound,
+        }
     }
 
     /// The deadline that its creation granted.

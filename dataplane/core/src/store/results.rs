@@ -90,15 +90,15 @@ impl Results {
         (tenant, host, joiner): (TenantId, PrincipalId, PrincipalId),
         story: Story,
     ) {
-        if ended.after(RESULT_LIFETIME) <= now {
-            return;
-        }
         while self.slab.is_full() {
             let Some(due) = self.due(now) else {
                 self.dropped += 1;
                 return;
             };
             self.remove(due);
+        }
+        if ended.after(RESULT_LIFETIME) <= now {
+            return;
         }
         let result = AttemptResult { tenant, host, joiner, story, reason, ended, in_pool: Link::ALONE };
         let slot = self.slab.insert(|_| result);
