@@ -272,7 +272,7 @@ impl MemoryStore {
         }
         attempts.remove(slot);
         self.tallies.attempt_reasons.count(reason);
-        if !self.is_drained() {
+        if reason != AttemptReason::Drained {
             let host = self.listings[listing].owner;
             self.results.keep(now, (ended, reason), (id, host, joiner), story);
         }

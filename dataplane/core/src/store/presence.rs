@@ -24,12 +24,13 @@ impl MemoryStore {
         let proof = &request.proof;
         let slot = self.authorise_host(now, proof)?;
         self.accept_sequence(slot, proof)?;
-        if !self.listings[slot].is_joinable(now) {
+        let presence = Presence { endpoint: proof.source, local: proof.local, proved: proof.arrived };
+        // One that waited too long to be applied proves nothing any more.
+        let fresh = Some(presence).filter(|it| it.deadline() > now);
+        if fresh.is_none() || !self.listings[slot].is_joinable(now) {
             self.settle_attempts(now, slot);
         }
-        let family = family_index(proof.source.family());
-        let presence = Presence { endpoint: proof.source, local: proof.local, proved: proof.arrived };
-        self.listings[slot].presence[family] = Some(presence);
+        self.listings[slot].presence[family_index(proof.source.family())] = fresh;
         self.note_joinable(slot);
         Ok(Reply::Presence(self.presence_grant(now, slot, presence.deadline().since(now))))
     }
