@@ -33,7 +33,7 @@ use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
 use rendezvous_core::store::MemoryStore;
 use rendezvous_testkit::model::NaiveStore;
 
-use machine::{Compared, Model, Real};
+use machine::{Compared, Model, Real, Reluctant};
 
 /// Whether revocations are tried.
 const REVOCATIONS: bool = true;
@@ -98,6 +98,13 @@ fn the_store_answers_what_the_model_answers() {
     if cases >= CASES {
         reached::check();
     }
+}
+
+/// "Everything due is logically absent before any caller can see the store again; memory may be reclaimed in bounded
+/// steps": no answer depends on how much was.
+#[test]
+fn a_reluctant_store_answers_the_same() {
+    compare::<Reluctant>(CASES / 2).unwrap_or_else(|difference| panic!("{difference}"));
 }
 
 /// So much can be said of the histories themselves, whatever the real store does.

@@ -6,12 +6,12 @@ use std::collections::VecDeque;
 use proptest::prelude::*;
 use proptest::strategy::BoxedStrategy;
 use proptest_state_machine::{ReferenceStateMachine, StateMachineTest};
-use rendezvous_core::store::MemoryStore;
+use rendezvous_core::store::{MemoryStore, Pace};
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::{InstanceId, ListingId};
 use rendezvous_shared::limits::{GAUGE_LAG_MAX, Limits};
 use rendezvous_shared::outcome::Pool;
-use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, StoreStats};
+use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, StoreStats, Transition};
 use rendezvous_shared::time::Instant;
 use rendezvous_testkit::model::{FreshListing, NaiveStore};
 
@@ -143,6 +143,38 @@ impl Real for MemoryStore {
 
     fn check(&self) {
         self.check_invariants();
+    }
+}
+
+/// The store, but what is over stays until its place is needed, and is given back one thing a call.
+pub(crate) struct Reluctant(MemoryStore);
+
+impl Real for Reluctant {
+    fn empty(limits: Limits) -> Self {
+        let pace = Pace { per_transition: 0, per_call: 1 };
+        Self(MemoryStore::with_pace(limits, InstanceId(7), MasterKey::from_bytes([5; 32]), pace))
+    }
+
+    fn check(&self) {
+        self.0.check_invariants();
+    }
+}
+
+impl EphemeralRendezvousStore for Reluctant {
+    fn apply(&mut self, now: Instant, batch: &[Transition], replies: &mut Vec<Reply>) {
+        self.0.apply(now, batch, replies);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.0.next_deadline()
+    }
+
+    fn expire(&mut self, now: Instant) {
+        self.0.expire(now);
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.stats()
     }
 }
 

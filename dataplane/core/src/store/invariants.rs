@@ -8,7 +8,7 @@ use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
 use super::lanes::{Due, Lanes, Linked};
-use super::records::{ENDED, Standing};
+use super::records::Standing;
 use super::slab::{Slab, Slot};
 use super::tenants::{Owned, Place, Published, Tenant};
 
@@ -44,7 +44,7 @@ impl MemoryStore {
             // A slot may have been taken over from a listing that is over.
             let holder = listing.description.slot().map(|name| tenant.slots.get(name).copied());
             let held_by_other = holder.flatten() != Some(slot);
-            assert!(holder.is_none() || !held_by_other || listing.lane == ENDED, "slot index");
+            assert!(holder.is_none() || !held_by_other || listing.lease_deadline <= self.now, "slot index");
             let lists = [
                 (&listing.waiting, Standing::Waiting),
                 (&listing.unbound, Standing::Unbound),

@@ -54,16 +54,26 @@ use revocations::Revocations;
 use slab::{Slab, Slot};
 use tenants::Tenant;
 
-/// Things worked off with each transition: more than a transition can make (an object and its record), so that what is
-/// over never piles up.
-const WORKED_OFF_PER_TRANSITION: usize = 4;
-/// Things worked off in each call of [`EphemeralRendezvousStore::expire`].
-const WORKED_OFF_PER_CALL: usize = 2 * BATCH_LEN_MAX;
+/// How much of what is over is worked off along with other work. What the store answers does not depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Things for each transition of a batch.
+    pub per_transition: usize,
+    /// Things for each call of [`EphemeralRendezvousStore::expire`].
+    pub per_call: usize,
+}
+
+impl Pace {
+    /// More for each transition than one can make (an object and its record), so that what is over never piles up; and
+    /// in each call what takes as long as a few batches of datagrams.
+    pub const DEFAULT: Self = Self { per_transition: 4, per_call: 2 * BATCH_LEN_MAX };
+}
 
 /// The in-memory store of all authority.
 #[derive(Debug)]
 pub struct MemoryStore {
     limits: Limits,
+    pace: Pace,
     instance: InstanceId,
     /// Makes ids nobody can guess: a keyed hash of a counter, so that one seed gives one history.
     tags: Tags,
@@ -119,8 +129,15 @@ impl MemoryStore {
     /// An empty store. `id_key` must be random for each instance: ids are unguessable by it.
     #[must_use]
     pub fn new(limits: Limits, instance: InstanceId, id_key: MasterKey) -> Self {
+        Self::with_pace(limits, instance, id_key, Pace::DEFAULT)
+    }
+
+    /// An empty store that works off at another pace.
+    #[must_use]
+    pub fn with_pace(limits: Limits, instance: InstanceId, id_key: MasterKey, pace: Pace) -> Self {
         Self {
             limits,
+            pace,
             instance,
             tags: Tags::new(&id_key),
             ids_made: 0,
@@ -219,7 +236,7 @@ impl MemoryStore {
 impl EphemeralRendezvousStore for MemoryStore {
     fn apply(&mut self, now: Instant, batch: &[Transition], replies: &mut Vec<Reply>) {
         self.advance(now);
-        self.work_off(now, WORKED_OFF_PER_TRANSITION * batch.len());
+        self.work_off(now, self.pace.per_transition * batch.len());
         for transition in batch {
             let reply = self.apply_one(now, transition);
             replies.push(reply);
@@ -232,7 +249,7 @@ impl EphemeralRendezvousStore for MemoryStore {
 
     fn expire(&mut self, now: Instant) {
         self.advance(now);
-        self.work_off(now, WORKED_OFF_PER_CALL);
+        self.work_off(now, self.pace.per_call);
     }
 
     fn stats(&self) -> StoreStats {
