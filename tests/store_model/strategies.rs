@@ -61,7 +61,16 @@ pub(crate) fn setup() -> BoxedStrategy<Setup> {
         attempt_records,
         ..roomy
     });
-    let limits = weighted(vec![(4, just(roomy)), (3, tight.boxed()), (1, scarce.boxed())]);
+    // More than a store gives back in one call, and no more than stands on one page.
+    let wide = Limits {
+        listings: 90,
+        attempts: 150,
+        listing_records: 250,
+        attempt_records: 400,
+        revocations: 90,
+        ..roomy
+    };
+    let limits = weighted(vec![(4, just(roomy)), (3, tight.boxed()), (1, scarce.boxed()), (3, just(wide))]);
     (limits, any::<bool>(), select(vec![1_000_000_000_000_000, 0, 1]))
         .prop_map(|(limits, keep, start)| {
             let attempt_results = if keep { limits.attempt_results } else { 0 };
@@ -375,11 +384,25 @@ fn meet() -> BoxedStrategy<Vec<Ask>> {
         .boxed()
 }
 
+/// Many of the same at once, so that many are due at once.
+fn flood() -> BoxedStrategy<Vec<Ask>> {
+    let what = weighted(vec![(1, register()), (2, create())]);
+    (what, 20_usize..100)
+        .prop_map(|(mut ask, times)| {
+            if let Ask::Register { key, .. } | Ask::Create { key, .. } = &mut ask {
+                *key = Key::New;
+            }
+            vec![ask; times]
+        })
+        .boxed()
+}
+
 /// Any step.
 pub(crate) fn step() -> BoxedStrategy<Step> {
     let one = ask().prop_map(|it| vec![it]);
     let many = proptest::collection::vec(ask(), 2..6);
-    let asks = weighted(vec![(12, one.boxed()), (2, many.boxed()), (4, join()), (4, meet())]);
+    let asks =
+        weighted(vec![(120, one.boxed()), (20, many.boxed()), (40, join()), (40, meet()), (2, flood())]);
     let asks = (wait(), asks).prop_map(|(wait, asks)| Step::Ask(wait, asks));
     let walk =
         (anyone(), any::<bool>(), protocol(), filter(), select(vec![0_usize, 1, 2, 3, 100, usize::MAX]))
