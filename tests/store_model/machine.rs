@@ -16,6 +16,7 @@ use rendezvous_shared::time::Instant;
 use rendezvous_testkit::model::{FreshListing, NaiveStore};
 
 use crate::reached;
+use crate::setups;
 use crate::side::Side;
 use crate::steps::{Setup, Step, Wait};
 use crate::strategies;
@@ -114,7 +115,7 @@ impl ReferenceStateMachine for Model {
     type Transition = Step;
 
     fn init_state() -> BoxedStrategy<Self> {
-        strategies::setup().prop_map(Self::new).boxed()
+        setups::setup().prop_map(Self::new).boxed()
     }
 
     fn transitions(_: &Self) -> BoxedStrategy<Step> {

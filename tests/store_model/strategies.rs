@@ -7,7 +7,7 @@ use proptest::sample::select;
 use proptest::strategy::Union;
 use rendezvous_shared::id::Role;
 use rendezvous_shared::limits::{
-    ATTEMPT_MAX, ATTEMPT_MIN, DRAIN_MAX, LEASE_MAX, LEASE_MIN, Limits, PRESENCE_LIFETIME, PROOF_AGE_MAX,
+    ATTEMPT_MAX, ATTEMPT_MIN, DRAIN_MAX, LEASE_MAX, LEASE_MIN, PRESENCE_LIFETIME, PROOF_AGE_MAX,
     REVOCATION_MAX, REVOCATION_MIN, SEQUENCE_JUMP_MAX,
 };
 use rendezvous_shared::store::Quotas;
@@ -15,8 +15,8 @@ use rendezvous_shared::wire::ReportResult;
 
 use crate::REVOCATIONS;
 use crate::steps::{
-    Allowed, Ask, Bar, Datagram, Filtered, Key, MadeWith, Pick, Published, Sequence, Setup, Spot, Step,
-    Version, Wait, Who,
+    Allowed, Ask, Bar, Datagram, Filtered, Key, MadeWith, Pick, Published, Sequence, Spot, Step, Version,
+    Wait, Who,
 };
 
 const NANO: Duration = Duration::from_nanos(1);
@@ -25,49 +25,14 @@ const NO_QUOTA: Quotas =
     Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
 
 /// One of `choices`, as often as its weight says; shrinks towards the first.
-fn weighted<T: core::fmt::Debug + 'static>(choices: Vec<(u32, BoxedStrategy<T>)>) -> BoxedStrategy<T> {
+pub(crate) fn weighted<T: core::fmt::Debug + 'static>(
+    choices: Vec<(u32, BoxedStrategy<T>)>,
+) -> BoxedStrategy<T> {
     Union::new_weighted(choices).boxed()
 }
 
-fn just<T: Clone + core::fmt::Debug + 'static>(value: T) -> BoxedStrategy<T> {
+pub(crate) fn just<T: Clone + core::fmt::Debug + 'static>(value: T) -> BoxedStrategy<T> {
     Just(value).boxed()
-}
-
-pub(crate) fn setup() -> BoxedStrategy<Setup> {
-    let ceiling = || select(vec![0_usize, 1, 2, 3, 5, 8]);
-    let roomy = Limits {
-        listings: 12,
-        attempts: 12,
-        listing_records: 60,
-        attempt_records: 60,
-        attempt_results: 1_000_000,
-        revocations: 8,
-        ..Limits::DEFAULT
-    };
-    let tight =
-        (ceiling(), ceiling(), ceiling(), ceiling(), ceiling()).prop_map(move |(a, b, c, d, revocations)| {
-            // Mostly no fewer records than what they stand for, as the configuration demands.
-            Limits {
-                listings: a,
-                attempts: b,
-                listing_records: a + c,
-                attempt_records: b + d,
-                revocations,
-                ..roomy
-            }
-        });
-    let scarce = (ceiling(), ceiling()).prop_map(move |(listing_records, attempt_records)| Limits {
-        listing_records,
-        attempt_records,
-        ..roomy
-    });
-    let limits = weighted(vec![(4, just(roomy)), (3, tight.boxed()), (1, scarce.boxed())]);
-    (limits, any::<bool>(), select(vec![1_000_000_000_000_000, 0, 1]))
-        .prop_map(|(limits, keep, start)| {
-            let attempt_results = if keep { limits.attempt_results } else { 0 };
-            Setup { limits: Limits { attempt_results, ..limits }, start }
-        })
-        .boxed()
 }
 
 /// From under `min` to over `max`; mostly the longest, so that much can happen.
@@ -375,11 +340,25 @@ fn meet() -> BoxedStrategy<Vec<Ask>> {
         .boxed()
 }
 
+/// Many of the same at once, so that many are due at once.
+fn flood() -> BoxedStrategy<Vec<Ask>> {
+    let what = weighted(vec![(1, register()), (2, create())]);
+    (what, 20_usize..100)
+        .prop_map(|(mut ask, times)| {
+            if let Ask::Register { key, .. } | Ask::Create { key, .. } = &mut ask {
+                *key = Key::New;
+            }
+            vec![ask; times]
+        })
+        .boxed()
+}
+
 /// Any step.
 pub(crate) fn step() -> BoxedStrategy<Step> {
     let one = ask().prop_map(|it| vec![it]);
     let many = proptest::collection::vec(ask(), 2..6);
-    let asks = weighted(vec![(12, one.boxed()), (2, many.boxed()), (4, join()), (4, meet())]);
+    let asks =
+        weighted(vec![(120, one.boxed()), (20, many.boxed()), (40, join()), (40, meet()), (2, flood())]);
     let asks = (wait(), asks).prop_map(|(wait, asks)| Step::Ask(wait, asks));
     let walk =
         (anyone(), any::<bool>(), protocol(), filter(), select(vec![0_usize, 1, 2, 3, 100, usize::MAX]))

@@ -100,7 +100,8 @@ macro_rules! store_contract_tests {
                 lifting_brings_nothing_back, are_listed_in_order, are_for_operators_of_the_tenant,
                 grants_whole_seconds, are_possible_while_draining;
             drain: is_idempotent_and_the_earlier_deadline_wins, rejects_what_is_new,
-                finishes_what_was_begun, clears_everything_at_the_deadline, has_a_longest_window;
+                finishes_what_was_begun, clears_everything_at_the_deadline, has_a_longest_window,
+                a_new_store_knows_nothing_of_the_old;
         }
     };
     (@ $harness:expr; $($module:ident: $($clause:ident),+;)+) => {$(

@@ -97,6 +97,28 @@ pub fn clears_everything_at_the_deadline<H: Harness>(harness: &mut H) {
     assert_eq!(refused(&w.refresh(proof)), over);
 }
 
+/// "A process restart creates a new store instance and starts empty. Old listing, lease, attempt, endpoint, idempotency,
+/// and consumption state is not recovered."
+pub fn a_new_store_knows_nothing_of_the_old<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let request = w.registration(OWNER);
+    let host = w.registered(&request);
+    w.present(host.lease.presence_key, v4(1, 4000));
+    let creation = w.creation(JOINER, host.view.id);
+    let attempt = w.created(&creation);
+    let mut w = World::new(w.harness);
+    assert!(w.stats().pools.iter().all(|it| it.used == 0 && it.high_water == 0));
+    assert_eq!((w.next_deadline(), w.apply(Transition::GetDrain)), (None, Reply::Drain(DrainView::Serving)));
+    assert_eq!(w.get_id(OWNER, host.view.id), Err(Refusal::NotFound));
+    assert_eq!(refused(&w.renew(OWNER, host.view.id, 1)), Refusal::NotFound);
+    let proof = w.proof(host.lease.presence_key, v4(1, 4000));
+    assert_eq!(refused(&w.refresh(proof)), Refusal::NotFound);
+    assert_eq!(refused(&w.bind(attempt.joiner_key, attempt.id, v4(2, 5000))), Refusal::NotFound);
+    assert_eq!(w.view(JOINER, attempt.id), Err(Refusal::NotFound));
+    assert_eq!(refused(&w.create(&creation)), Refusal::NotFound);
+    assert!(!w.registered(&request).replayed, "publishers register again");
+}
+
 /// "The configured window, at most 30 seconds"; one of nothing clears at once.
 pub fn has_a_longest_window<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
