@@ -1,0 +1,439 @@
+//! A host: the real machine, and what `rendezvous host` does around it: register, renew, register again.
+
+use core::time::Duration;
+
+use rand::{Rng, RngExt};
+use rendezvous_client::host::{Host, HostEvent};
+use rendezvous_client::{AttemptEvent, HostCredentials, Machine, RoleKey};
+use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId, Role, TenantId};
+use rendezvous_shared::limits::PRESENCE_REFRESH;
+use rendezvous_shared::outcome::Refusal;
+use rendezvous_shared::store::{
+    Caller, CancelAttempt, DeleteListing, DescriptionParts, IdempotencyKey, ListPending, ListingDescription,
+    ListingGrant, PendingAttempt, RegisterListing, RenewLease, Reply, Transition, Visibility,
+};
+use rendezvous_shared::time::Instant;
+
+use super::control::{Asker, PATIENCE};
+use super::net::NodeId;
+use super::server::{SERVER_V4, SERVER_V6};
+use super::{PROTOCOL, World, fingerprint};
+use crate::reached::Fault;
+
+/// Least distance between two registrations, and between two renewals that a datagram brought about.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is being asked of the control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Job {
+    Register,
+    Renew,
+    Pending,
+    Delete,
+}
+
+/// A host and what it knows.
+pub(crate) struct HostAgent {
+    /// Its socket.
+    pub(crate) node: NodeId,
+    /// Itself.
+    pub(crate) caller: Caller,
+    /// The machine, while the process runs.
+    pub(crate) machine: Option<Host>,
+    /// Its listing and the lease's version.
+    pub(crate) listing: Option<(ListingId, u64)>,
+    /// It stands still until then.
+    pub(crate) frozen_until: Instant,
+    /// The process is gone until then.
+    pub(crate) down_until: Instant,
+    /// It said goodbye for good.
+    pub(crate) closed: bool,
+    clock_ahead: Duration,
+    slot: Option<String>,
+    visibility: Visibility,
+    lease: Duration,
+    renew_at: Instant,
+    renew_earliest: Instant,
+    register_at: Instant,
+    /// Kept until a registration is known to be done.
+    register_key: Option<[u8; 16]>,
+    pending_wanted: bool,
+    job: Option<(Job, u64, Instant)>,
+}
+
+impl HostAgent {
+    /// Whether request `id` is the one it waits for.
+    pub(crate) fn awaits(&self, id: u64) -> bool {
+        self.job.is_some_and(|(_, call, _)| call == id)
+    }
+
+    /// Its own clock at `world`.
+    fn clock(&self, world: Instant) -> Instant {
+        world.after(self.clock_ahead)
+    }
+
+    /// When it next has something to do, on the world's clock.
+    pub(crate) fn next(&self) -> Instant {
+        let machine = self.machine.as_ref().map_or(Instant::MAX, Machine::next_timeout);
+        let machine = if machine == Instant::MAX { machine } else { Instant::ZERO.after(machine.since(Instant::ZERO.after(self.clock_ahead))) };
+        let job = match self.job {
+            Some((_, _, until)) => until,
+            None if self.pending_wanted => Instant::ZERO,
+            None => self.register_at.min(self.renew_at),
+        };
+        machine.min(job).max(self.frozen_until).max(self.down_until)
+    }
+
+    fn stop(&mut self) {
+        self.machine = None;
+        self.listing = None;
+        self.job = None;
+        self.renew_at = Instant::MAX;
+        self.register_key = None;
+        self.pending_wanted = false;
+    }
+}
+
+impl World {
+    /// Adds a host.
+    pub(crate) fn add_host(&mut self, number: usize) {
+        let site = self.net.add_site(&mut self.rng);
+        let v6 = self.rng.random_bool(0.3);
+        let tenant = TenantId(1 + (number as u32 % 2));
+        self.hosts.push(HostAgent {
+            node: self.net.add_node(site, v6),
+            caller: Caller { tenant, principal: PrincipalId(number as u32 + 1), operator: false },
+            machine: None,
+            listing: None,
+            frozen_until: Instant::ZERO,
+            down_until: Instant::ZERO,
+            closed: false,
+            clock_ahead: Duration::from_millis(self.rng.random_range(0..1_000_000)),
+            slot: self.rng.random_bool(0.7).then(|| format!("slot {number}")),
+            visibility: if self.rng.random_bool(0.8) { Visibility::Public } else { Visibility::Unlisted },
+            lease: Duration::from_secs(self.rng.random_range(10..=24)),
+            renew_at: Instant::MAX,
+            renew_earliest: Instant::ZERO,
+            register_at: self.now,
+            register_key: None,
+            pending_wanted: false,
+            job: None,
+        });
+    }
+
+    /// Does what host `at` has to do.
+    pub(crate) fn poll_host(&mut self, at: usize) {
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        if host.closed && host.job.is_none() && host.machine.is_none() {
+            host.register_at = Instant::MAX;
+            return;
+        }
+        if let Some(machine) = &mut host.machine {
+            machine.handle_timeout(now.after(host.clock_ahead));
+        }
+        if let Some((job, call, until)) = host.job
+            && now >= until
+        {
+            host.job = None;
+            self.host_unanswered(at, job, call);
+        }
+        let host = &self.hosts[at];
+        if host.job.is_none() {
+            if now >= host.register_at {
+                self.register(at);
+            } else if now >= host.renew_at {
+                self.renew(at);
+            } else if host.pending_wanted {
+                self.hosts[at].pending_wanted = false;
+                self.host_asks(at, Job::Pending);
+            }
+        }
+        self.drain_host(at);
+    }
+
+    /// No answer, or one that says to come back: the same again after a pause.
+    fn host_unanswered(&mut self, at: usize, job: Job, call: u64) {
+        self.log.line(self.now, format_args!("host{at} gives up {job:?} #{call}"));
+        let pause = Duration::from_millis(self.rng.random_range(500..1_000));
+        let host = &mut self.hosts[at];
+        match job {
+            Job::Register => host.register_at = self.now.after(pause),
+            Job::Renew => host.renew_at = self.now.after(pause),
+            Job::Pending => {}
+            Job::Delete => self.hosts[at].stop(),
+        }
+    }
+
+    fn host_asks(&mut self, at: usize, job: Job) {
+        let host = &self.hosts[at];
+        let caller = host.caller;
+        let transition = match (job, host.listing) {
+            (Job::Register, _) => self.registration(at),
+            (Job::Renew, Some((listing, version))) => {
+                let lease = self.rng.random_bool(0.3).then_some(host.lease);
+                Transition::RenewLease(RenewLease { caller, listing, version, lease })
+            }
+            (Job::Pending, Some((listing, _))) => Transition::ListPending(ListPending { caller, listing }),
+            (Job::Delete, Some((listing, _))) => Transition::DeleteListing(DeleteListing { caller, listing }),
+            (_, None) => return,
+        };
+        let call = self.ask(Asker::Host(at), transition);
+        self.hosts[at].job = Some((job, call, self.now.after(PATIENCE)));
+    }
+
+    fn register(&mut self, at: usize) {
+        self.hosts[at].register_at = Instant::MAX;
+        if self.hosts[at].closed {
+            return;
+        }
+        if self.hosts[at].register_key.is_none() {
+            let mut key = [0; 16];
+            self.rng.fill_bytes(&mut key);
+            self.hosts[at].register_key = Some(key);
+        }
+        self.host_asks(at, Job::Register);
+    }
+
+    fn registration(&self, at: usize) -> Transition {
+        let host = &self.hosts[at];
+        let description = describe(at, host.visibility, host.slot.clone());
+        let key = host.register_key.unwrap_or_default();
+        Transition::RegisterListing(Box::new(RegisterListing {
+            caller: host.caller,
+            quotas: self.plan.quotas,
+            idempotency: IdempotencyKey { key, fingerprint: fingerprint(at as u64) },
+            description,
+            lease: host.lease,
+        }))
+    }
+
+    fn renew(&mut self, at: usize) {
+        self.hosts[at].renew_earliest = self.now.after(ASK_INTERVAL);
+        self.hosts[at].renew_at = Instant::MAX;
+        self.host_asks(at, Job::Renew);
+    }
+
+    /// The control plane answered host `at`.
+    pub(crate) fn host_answered(&mut self, at: usize, reply: Reply) {
+        let Some((job, call, _)) = self.hosts[at].job.take() else { return };
+        match (job, reply) {
+            (Job::Register, Reply::Registered(grant)) => self.host_registered(at, &grant),
+            (Job::Renew, Reply::Renewed(grant)) => {
+                let now = self.now;
+                let key = self.role_key(grant.presence_key);
+                let host = &mut self.hosts[at];
+                host.listing = host.listing.map(|(id, _)| (id, grant.version));
+                host.renew_at = now.after(grant.lifetime / 3);
+                let own = host.clock(now);
+                let halted = host.machine.as_mut().is_some_and(|machine| {
+                    if let Some(key) = key {
+                        machine.update_key(own, key);
+                    }
+                    machine.is_halted()
+                });
+                if halted {
+                    self.register_again(at);
+                }
+            }
+            (Job::Renew, Reply::Refused(Refusal::StaleVersion { latest })) => {
+                let host = &mut self.hosts[at];
+                host.listing = host.listing.map(|(id, _)| (id, latest));
+                host.renew_at = self.now;
+            }
+            (Job::Renew, Reply::Refused(Refusal::NotFound | Refusal::Expired)) => self.register_again(at),
+            (Job::Register, Reply::Refused(Refusal::Expired | Refusal::Conflict(_))) => {
+                // The key's listing is over, or the key was used by another: a new one.
+                self.hosts[at].register_key = None;
+                self.host_unanswered(at, job, call);
+            }
+            (Job::Pending, Reply::Pending(pending)) => self.host_pending(at, &pending),
+            (Job::Delete, _) => self.hosts[at].stop(),
+            (_, reply) => {
+                self.log.line(self.now, format_args!("host{at} {job:?} {reply:?}"));
+                self.host_unanswered(at, job, call);
+            }
+        }
+        self.drain_host(at);
+    }
+
+    fn host_registered(&mut self, at: usize, grant: &ListingGrant) {
+        // Another instance may answer by now; then this key opens nothing, and the host finds out.
+        let now = self.now;
+        let server = if self.net.is_v6(self.hosts[at].node) { SERVER_V6 } else { SERVER_V4 };
+        let Some(key) = self.role_key(grant.lease.presence_key) else { return self.register_again(at) };
+        let credentials = HostCredentials {
+            instance: key.id.instance(),
+            key,
+            server,
+            refresh: PRESENCE_REFRESH,
+        };
+        let seed = self.rng.random();
+        let lan = self.net.lan_of(self.hosts[at].node);
+        let host = &mut self.hosts[at];
+        host.register_key = None;
+        host.pending_wanted = false;
+        host.listing = Some((grant.view.id, grant.lease.version));
+        host.renew_at = now.after(grant.lease.lifetime / 3);
+        let own = host.clock(now);
+        match &mut host.machine {
+            Some(machine) => machine.replace(own, credentials),
+            None => {
+                let mut machine = Host::new(credentials, seed, own);
+                machine.set_lan([lan, None]);
+                host.machine = Some(machine);
+            }
+        }
+        self.log.line(now, format_args!("host{at} registered {}", grant.view.id));
+    }
+
+    /// The secret of a key, as HTTP hands it out with the key: only the instance that runs can.
+    pub(crate) fn role_key(&self, id: rendezvous_shared::credential::KeyId) -> Option<RoleKey> {
+        let server = self.server.as_ref().filter(|server| server.instance == id.instance())?;
+        Some(RoleKey { id, secret: server.master.secret(&id) })
+    }
+
+    fn register_again(&mut self, at: usize) {
+        let pause = Duration::from_millis(self.rng.random_range(0..250));
+        let host = &mut self.hosts[at];
+        host.listing = None;
+        host.renew_at = Instant::MAX;
+        host.register_at = self.now.after(pause);
+    }
+
+    fn host_pending(&mut self, at: usize, pending: &[PendingAttempt]) {
+        let now = self.now;
+        let eager = self.chance(Fault::EagerHost);
+        let decline = !pending.is_empty() && self.chance(Fault::Decline);
+        let host = &mut self.hosts[at];
+        let own = host.clock(now);
+        for it in pending.iter().filter(|it| it.joiner_bound || eager) {
+            if let Some(machine) = &mut host.machine {
+                machine.bind(own, it.id, Duration::from_secs(20));
+                machine.handle_timeout(own);
+            }
+        }
+        let caller = host.caller;
+        if decline {
+            self.ask(Asker::Nobody, Transition::CancelAttempt(CancelAttempt { caller, attempt: pending[0].id }));
+        }
+    }
+
+    /// Asks for pending attempts now and then, as a host that long-polls does.
+    pub(crate) fn host_looks(&mut self, at: usize) {
+        self.hosts[at].pending_wanted |= self.hosts[at].listing.is_some();
+    }
+
+    /// Sends what host `at` wants sent, and hears what it tells.
+    pub(crate) fn drain_host(&mut self, at: usize) {
+        while let Some(transmit) = self.hosts[at].machine.as_mut().and_then(Machine::poll_transmit) {
+            self.send(self.hosts[at].node, transmit.to, transmit.bytes());
+        }
+        while let Some(event) = self.hosts[at].machine.as_mut().and_then(Machine::poll_event) {
+            self.log.line(self.now, format_args!("host{at} {event:?}"));
+            self.on_host_event(at, &event);
+        }
+    }
+
+    fn on_host_event(&mut self, at: usize, event: &HostEvent) {
+        let spread = Duration::from_millis(self.rng.random_range(0..250));
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        match event {
+            HostEvent::ChangePort => {
+                let node = host.node;
+                self.net.change_port(node);
+                let lan = self.net.lan_of(node);
+                if let Some(machine) = &mut self.hosts[at].machine {
+                    machine.set_lan([lan, None]);
+                }
+            }
+            HostEvent::InstanceChanged { .. } => {
+                host.renew_at = host.renew_at.min(now.after(spread).max(host.renew_earliest));
+            }
+            HostEvent::PresenceRefused(refused) if refused.is_gone() => {
+                host.renew_at = host.renew_at.min(now.after(spread).max(host.renew_earliest));
+            }
+            HostEvent::AttemptsPending => host.pending_wanted = true,
+            HostEvent::Attempt { attempt, event } => {
+                let node = host.node;
+                self.on_attempt_event(node, *attempt, Role::Host, event);
+            }
+            HostEvent::Closed { .. } => self.host_asks(at, Job::Delete),
+            HostEvent::PresenceRefused(_) | HostEvent::Refreshed { .. } | HostEvent::Draining => {}
+        }
+    }
+
+    /// What either side of an attempt tells must be so.
+    pub(crate) fn on_attempt_event(&mut self, node: NodeId, attempt: AttemptId, role: Role, event: &AttemptEvent) {
+        match event {
+            AttemptEvent::Introduced { peer } => {
+                let told = self.oracle.peer_told(attempt, role);
+                // After a restart nothing is left to compare with: a datagram may still be on its way.
+                if told.is_some_and(|told| Endpoint::from(*peer) != told.peer) {
+                    crate::oracle::broken("a peer is told of the right peer only", format_args!("{attempt} {peer} {told:?}"));
+                }
+                self.introduced_to(attempt, role);
+            }
+            AttemptEvent::Connected { peer, .. } => self.check_connected(node, attempt, role, *peer),
+            _ => {}
+        }
+    }
+
+    /// Kills host `at`; it comes back later, on another port.
+    pub(crate) fn crash_host(&mut self, at: usize) {
+        let back = self.now.after(Duration::from_millis(self.rng.random_range(500..15_000)));
+        let host = &mut self.hosts[at];
+        host.stop();
+        host.down_until = back;
+        host.register_at = back;
+        let node = host.node;
+        self.net.change_port(node);
+    }
+
+    /// Host `at` says BYE and deletes its listing; unless `for_good` it comes back later.
+    pub(crate) fn close_host(&mut self, at: usize, for_good: bool) {
+        let back = self.now.after(Duration::from_millis(self.rng.random_range(3_000..10_000)));
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        host.closed |= for_good;
+        host.register_at = if for_good { Instant::MAX } else { back };
+        host.renew_at = Instant::MAX;
+        host.job = None;
+        host.pending_wanted = false;
+        let own = host.clock(now);
+        match &mut host.machine {
+            Some(machine) => machine.close(own),
+            None => host.stop(),
+        }
+        self.drain_host(at);
+    }
+
+    /// A datagram reaches host `at`.
+    pub(crate) fn host_hears(&mut self, at: usize, from: std::net::SocketAddr, bytes: &[u8]) {
+        let now = self.now;
+        let host = &mut self.hosts[at];
+        if now < host.frozen_until {
+            return;
+        }
+        let own = host.clock(now);
+        if let Some(machine) = &mut host.machine {
+            machine.handle_datagram(own, from, bytes);
+        }
+        self.drain_host(at);
+    }
+}
+
+/// What host `at` publishes.
+pub(crate) fn describe(at: usize, visibility: Visibility, slot: Option<String>) -> ListingDescription {
+    let parts = DescriptionParts {
+        protocol: PROTOCOL.to_owned(),
+        name: format!("host {at}"),
+        visibility,
+        player_capacity: 4,
+        attributes: Vec::new(),
+        slot,
+    };
+    ListingDescription::new(&parts).unwrap_or_else(|error| panic!("{error}"))
+}
