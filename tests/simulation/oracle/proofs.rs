@@ -52,6 +52,8 @@ pub(crate) struct Seen {
 struct Issued {
     key: KeyBytes,
     to: Endpoint,
+    /// As written in it: a CHALLENGE has no MAC, so what a client took may differ there.
+    at_ms: u64,
 }
 
 /// Bytes to and from one address, headers counted.
@@ -171,7 +173,7 @@ impl Proofs {
         let issued = Instant::from_millis(cookie.issued_ms.get());
         let in_time = now.since(issued) <= PROOF_AGE_MAX && issued.since(now) <= COOKIE_FUTURE_MAX;
         let ours = self.cookies.get(&cookie.mac);
-        in_time && ours.is_some_and(|it| it.key == bytes_of(key) && it.to == at)
+        in_time && ours.is_some_and(|it| it.key == bytes_of(key) && it.to == at && it.at_ms == cookie.issued_ms.get())
     }
 
     fn candidates_hold(&self, now: Instant, key: &KeyId, source: Endpoint, bind: &Bind) -> bool {
@@ -217,7 +219,7 @@ impl Proofs {
         };
         match key {
             Some(key) => {
-                self.cookies.insert(cookie.mac, Issued { key: bytes_of(key), to });
+                self.issued(&cookie, key, to);
             }
             None if self.cookies.get(&cookie.mac).is_none_or(|it| it.to != to) => {
                 broken("a repeat says what was said before, to the same address", to);
@@ -242,11 +244,16 @@ impl Proofs {
 
     /// A datagram was made and found no room; its cookie may come in a repeat.
     pub(crate) fn on_dropped(&mut self, to: Endpoint, bytes: &[u8], key: &KeyId) {
-        if let Ok(Answer::Notice(it)) = wire::parse_answer(bytes) {
-            self.cookies.insert(it.body.cookie.mac, Issued { key: bytes_of(key), to });
-        } else if let Ok(Answer::Introduce(it)) = wire::parse_answer(bytes) {
-            self.cookies.insert(it.body.cookie.mac, Issued { key: bytes_of(key), to });
+        match wire::parse_answer(bytes) {
+            Ok(Answer::Notice(it)) => self.issued(&it.body.cookie, key, to),
+            Ok(Answer::Introduce(it)) => self.issued(&it.body.cookie, key, to),
+            _ => {}
         }
+    }
+
+    fn issued(&mut self, cookie: &Cookie, key: &KeyId, to: Endpoint) {
+        let issued = Issued { key: bytes_of(key), to, at_ms: cookie.issued_ms.get() };
+        self.cookies.insert(cookie.mac, issued);
     }
 
     fn on_unasked(&mut self, now: Instant, what: (Endpoint, u8, [u8; 16])) {

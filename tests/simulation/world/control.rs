@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use rand::RngExt;
-use rendezvous_shared::outcome::Refusal;
+use rendezvous_shared::outcome::{OutcomeKind, Refusal};
 use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, Transition};
 
 use super::{Event, World};
@@ -88,6 +88,7 @@ impl World {
         let Some(server) = &mut self.server else { return };
         if let Err(call) = server.take_in(call) {
             self.reached.faults.count(Fault::TinyLane);
+            self.reached.transitions.count(OutcomeKind::ServiceUnavailable);
             self.answer(&call, Reply::Refused(Refusal::ServiceUnavailable));
         }
     }
@@ -97,7 +98,7 @@ impl World {
         // The asker gave up, and the server noticed or not.
         if !self.awaits(call.asker, call.id) && call.asker != Asker::Nobody && self.rng.random_bool(0.5) {
             self.log.line(self.now, format_args!("abandoned #{}", call.id));
-            self.reached.transitions.count(rendezvous_shared::outcome::OutcomeKind::Abandoned);
+            self.reached.transitions.count(OutcomeKind::Abandoned);
             return;
         }
         let Some(server) = &mut self.server else { return };

@@ -49,6 +49,8 @@ pub(crate) struct HostAgent {
     pub(crate) down_until: Instant,
     /// It said goodbye for good.
     pub(crate) closed: bool,
+    /// It says goodbye.
+    leaving: bool,
     clock_ahead: Duration,
     slot: Option<String>,
     visibility: Visibility,
@@ -56,6 +58,8 @@ pub(crate) struct HostAgent {
     renew_at: Instant,
     renew_earliest: Instant,
     register_at: Instant,
+    /// When it registers again once it is gone.
+    returns_at: Instant,
     /// Kept until a registration is known to be done.
     register_key: Option<[u8; 16]>,
     pending_wanted: bool,
@@ -79,6 +83,7 @@ impl HostAgent {
         let machine = if machine == Instant::MAX { machine } else { Instant::ZERO.after(machine.since(Instant::ZERO.after(self.clock_ahead))) };
         let job = match self.job {
             Some((_, _, until)) => until,
+            None if self.leaving => Instant::MAX,
             None if self.pending_wanted => Instant::ZERO,
             None => self.register_at.min(self.renew_at),
         };
@@ -90,8 +95,10 @@ impl HostAgent {
         self.listing = None;
         self.job = None;
         self.renew_at = Instant::MAX;
+        self.register_at = self.returns_at;
         self.register_key = None;
         self.pending_wanted = false;
+        self.leaving = false;
     }
 }
 
@@ -109,6 +116,7 @@ impl World {
             frozen_until: Instant::ZERO,
             down_until: Instant::ZERO,
             closed: false,
+            leaving: false,
             clock_ahead: Duration::from_millis(self.rng.random_range(0..1_000_000)),
             slot: self.rng.random_bool(0.7).then(|| format!("slot {number}")),
             visibility: if self.rng.random_bool(0.8) { Visibility::Public } else { Visibility::Unlisted },
@@ -116,6 +124,7 @@ impl World {
             renew_at: Instant::MAX,
             renew_earliest: Instant::ZERO,
             register_at: self.now,
+            returns_at: self.now,
             register_key: None,
             pending_wanted: false,
             job: None,
@@ -126,7 +135,7 @@ impl World {
     pub(crate) fn poll_host(&mut self, at: usize) {
         let now = self.now;
         let host = &mut self.hosts[at];
-        if host.closed && host.job.is_none() && host.machine.is_none() {
+        if host.closed && host.job.is_none() && host.machine.is_none() && !host.leaving {
             host.register_at = Instant::MAX;
             return;
         }
@@ -140,7 +149,7 @@ impl World {
             self.host_unanswered(at, job, call);
         }
         let host = &self.hosts[at];
-        if host.job.is_none() {
+        if host.job.is_none() && !host.leaving {
             if now >= host.register_at {
                 self.register(at);
             } else if now >= host.renew_at {
@@ -360,6 +369,7 @@ impl World {
                 let node = host.node;
                 self.on_attempt_event(node, *attempt, Role::Host, event);
             }
+            HostEvent::Closed { .. } if host.listing.is_none() => host.stop(),
             HostEvent::Closed { .. } => self.host_asks(at, Job::Delete),
             HostEvent::PresenceRefused(_) | HostEvent::Refreshed { .. } | HostEvent::Draining => {}
         }
@@ -385,9 +395,9 @@ impl World {
     pub(crate) fn crash_host(&mut self, at: usize) {
         let back = self.now.after(Duration::from_millis(self.rng.random_range(500..15_000)));
         let host = &mut self.hosts[at];
-        host.stop();
+        host.returns_at = back;
         host.down_until = back;
-        host.register_at = back;
+        host.stop();
         let node = host.node;
         self.net.change_port(node);
     }
@@ -398,7 +408,11 @@ impl World {
         let now = self.now;
         let host = &mut self.hosts[at];
         host.closed |= for_good;
-        host.register_at = if for_good { Instant::MAX } else { back };
+        host.returns_at = if host.closed { Instant::MAX } else { back };
+        if core::mem::replace(&mut host.leaving, true) {
+            return;
+        }
+        host.register_at = Instant::MAX;
         host.renew_at = Instant::MAX;
         host.job = None;
         host.pending_wanted = false;

@@ -88,6 +88,9 @@ impl JoinerAgent {
 
     /// When it next has something to do, on the world's clock.
     pub(crate) fn next(&self) -> Instant {
+        if self.is_over() {
+            return Instant::MAX;
+        }
         let player = match &self.player {
             Player::Machine(machine) => machine.next_timeout(),
             Player::Nobody | Player::Rogue(_) => Instant::MAX,
@@ -111,7 +114,8 @@ impl World {
         let host_node = self.hosts[host].node;
         let calm = wants.is_some();
         let shared = !calm && self.chance(Fault::SharedSocket);
-        let v6 = if calm { self.net.is_v6(host_node) } else { self.rng.random_bool(0.3) };
+        let other_family = !calm && self.rng.random_bool(0.1);
+        let v6 = self.net.is_v6(host_node) != other_family;
         let node = if shared {
             host_node
         } else {
@@ -122,7 +126,10 @@ impl World {
         let mut key = [0; 16];
         self.rng.fill_bytes(&mut key);
         let tenant = self.hosts[host].caller.tenant;
-        let caller = Caller { tenant, principal: PrincipalId(1_000 + number as u32), operator: false };
+        // Some hosts try their own listing.
+        let own = !calm && self.rng.random_bool(0.05);
+        let principal = if own { self.hosts[host].caller.principal } else { PrincipalId(1_000 + number as u32) };
+        let caller = Caller { tenant, principal, operator: false };
         let agent = JoinerAgent {
             node,
             second: None,

@@ -98,7 +98,8 @@ impl World {
             self.net.rebind(site);
         }
         if self.chance(Fault::Partition) {
-            let until = now.after(Duration::from_millis(self.rng.random_range(1_000..20_000)));
+            let longest = if self.rng.random_bool(0.3) { 50_000 } else { 15_000 };
+            let until = now.after(Duration::from_millis(self.rng.random_range(1_000..longest)));
             self.log.line(now, format_args!("site{site} cut until {until:?}"));
             self.net.cut(site, until);
         }

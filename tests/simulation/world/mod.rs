@@ -119,6 +119,10 @@ impl World {
         for number in 0..world.plan.hosts {
             world.add_host(number);
         }
+        // Joiners have homes of their own, too.
+        for _ in 0..3 {
+            world.net.add_site(&mut world.rng);
+        }
         for (fault, on) in [
             (Fault::TinyCeilings, world.plan.limits != Limits::DEFAULT),
             (Fault::TinyBoxes, world.plan.outbox < 64),

@@ -83,7 +83,11 @@ impl Plan {
             unproved_per_second: if has(Fault::TinyUnproved) { rng.random_range(8..=40) } else { 20_000 },
             limits: if tiny { tiny_limits(rng, hosts) } else { Limits::DEFAULT },
             quotas: if tiny && rng.random_bool(0.5) {
-                Quotas { listings_per_owner: 2, listings_per_tenant: 6, attempts_per_tenant: 3 }
+                Quotas {
+                    listings_per_owner: rng.random_range(1..=2),
+                    listings_per_tenant: rng.random_range(2..=6),
+                    attempts_per_tenant: 3,
+                }
             } else {
                 Quotas { listings_per_owner: 100, listings_per_tenant: 100, attempts_per_tenant: 100 }
             },
