@@ -6,8 +6,8 @@ use rendezvous_shared::id::{AttemptId, ListingId, Role};
 use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, RESULT_LIFETIME};
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
-    AttemptView, Bind, BindAnswer, Caller, CancelAttempt, Candidates, CreateAttempt, GetAttempt, Introduction,
-    ListPending, Phase, Push, Reply, Report, Reporter,
+    AttemptView, Bind, BindAnswer, Caller, CancelAttempt, Candidates, CreateAttempt, GetAttempt,
+    Introduction, ListPending, Phase, Push, Reply, Report, Reporter,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
@@ -120,7 +120,11 @@ impl Oracle {
 
     pub(super) fn on_create(&mut self, now: Instant, request: &CreateAttempt, reply: &Reply) {
         let key = record_key(request.caller, request.idempotency);
-        let records = if self.drained(now) { Known::New } else { known(&self.attempt_records, &key, now, request.idempotency) };
+        let records = if self.drained(now) {
+            Known::New
+        } else {
+            known(&self.attempt_records, &key, now, request.idempotency)
+        };
         match (records, reply) {
             (Known::Reused, _) if conflict(reply) == Some(ConflictReason::IdempotencyKeyReused) => {}
             (Known::Same(id), Reply::Refused(Refusal::Expired)) if self.live_attempt(now, id).is_none() => {}
@@ -132,12 +136,18 @@ impl Oracle {
             }
             (Known::New, Reply::AttemptCreated(grant)) if !grant.replayed => {
                 let listing = self.live_listing(now, request.listing).filter(|it| it.visible(now));
-                let Some(host) = listing.filter(|it| it.owner.tenant == request.caller.tenant).map(|it| it.owner) else {
+                let Some(host) =
+                    listing.filter(|it| it.owner.tenant == request.caller.tenant).map(|it| it.owner)
+                else {
                     broken("only what is visible can be joined", format_args!("{request:?} {grant:?}"));
                 };
-                let room = self.attempts_live(now) < self.limits.attempts && self.attempt_records_live(now) < self.limits.attempt_records;
+                let room = self.attempts_live(now) < self.limits.attempts
+                    && self.attempt_records_live(now) < self.limits.attempt_records;
                 if self.drain.is_some() || !room || grant.deadline != now.after(request.lifetime) {
-                    broken("an attempt is granted as asked, within the ceilings, not while draining", format_args!("{grant:?}"));
+                    broken(
+                        "an attempt is granted as asked, within the ceilings, not while draining",
+                        format_args!("{grant:?}"),
+                    );
                 }
                 let fact = AttemptFact {
                     listing: request.listing,
@@ -158,11 +168,14 @@ impl Oracle {
                 if self.attempts.insert(grant.id, fact).is_some() {
                     broken("an id is given once", grant.id);
                 }
-                let (fingerprint, deadline) = (request.idempotency.fingerprint, record_deadline(grant.deadline));
+                let (fingerprint, deadline) =
+                    (request.idempotency.fingerprint, record_deadline(grant.deadline));
                 self.attempt_records.insert(key, Record { fingerprint, target: grant.id, deadline });
             }
             (Known::New, Reply::Refused(refusal)) => self.check_create_refused(now, request, *refusal),
-            _ => broken("a key is executed once while its record lives", format_args!("{request:?} {reply:?}")),
+            _ => {
+                broken("a key is executed once while its record lives", format_args!("{request:?} {reply:?}"))
+            }
         }
     }
 
@@ -178,18 +191,28 @@ impl Oracle {
             Refusal::NotFound => listing.is_none_or(|it| !it.visible(now)),
             Refusal::Conflict(ConflictReason::NotJoinable) => listing.is_some_and(|it| !it.visible(now)),
             Refusal::CapacityExceeded(Pool::Attempts) => self.attempts_live(now) >= self.limits.attempts,
-            Refusal::CapacityExceeded(Pool::AttemptRecords) => self.attempt_records_live(now) >= self.limits.attempt_records,
+            Refusal::CapacityExceeded(Pool::AttemptRecords) => {
+                self.attempt_records_live(now) >= self.limits.attempt_records
+            }
             Refusal::QuotaExceeded(QuotaScope::Tenant) => {
                 let live = in_tenant(&mut self.attempts.iter().map(|(id, it)| {
                     it.joiner.tenant == caller.tenant && self.live_attempt(now, *id).is_some()
                 }));
-                let records = in_tenant(&mut self.attempt_records.iter().map(|(key, it)| key.0 == caller.tenant && it.deadline > now));
+                let records = in_tenant(
+                    &mut self
+                        .attempt_records
+                        .iter()
+                        .map(|(key, it)| key.0 == caller.tenant && it.deadline > now),
+                );
                 live.max(records) >= self.quotas.attempts_per_tenant as usize
             }
             _ => false,
         };
         if !with_cause {
-            broken("an attempt is not refused without cause", format_args!("{request:?} {refusal:?} {listing:?}"));
+            broken(
+                "an attempt is not refused without cause",
+                format_args!("{request:?} {refusal:?} {listing:?}"),
+            );
         }
     }
 
@@ -203,7 +226,10 @@ impl Oracle {
         });
         let Some(fact) = right.cloned() else {
             if !matches!(reply, Reply::Refused(Refusal::NotFound | Refusal::Expired)) {
-                broken("nobody binds without a right in a live attempt", format_args!("{request:?} {reply:?}"));
+                broken(
+                    "nobody binds without a right in a live attempt",
+                    format_args!("{request:?} {reply:?}"),
+                );
             }
             return;
         };
@@ -221,11 +247,19 @@ impl Oracle {
                 }
             }
             _ if ended(ConflictReason::EndpointAlreadyBound) && !same => {}
-            _ if !same => broken("the first endpoint bound wins", format_args!("{request:?} {reply:?} {side:?}")),
-            Reply::Bind(_) | Reply::Refused(Refusal::Conflict(ConflictReason::SameEndpoint | ConflictReason::NoCommonFamily)) => {
+            _ if !same => {
+                broken("the first endpoint bound wins", format_args!("{request:?} {reply:?} {side:?}"))
+            }
+            Reply::Bind(_)
+            | Reply::Refused(Refusal::Conflict(
+                ConflictReason::SameEndpoint | ConflictReason::NoCommonFamily,
+            )) => {
                 self.on_bound(now, role, request, fact, reply);
             }
-            _ => broken("an acknowledged attempt lives until its deadline", format_args!("{request:?} {reply:?}")),
+            _ => broken(
+                "an acknowledged attempt lives until its deadline",
+                format_args!("{request:?} {reply:?}"),
+            ),
         }
     }
 
@@ -239,7 +273,9 @@ impl Oracle {
         let (key, endpoint, candidates) = (proof.key_id, proof.source, request.candidates);
         fact.sides[place(role)].get_or_insert(SideFact { key, endpoint, candidates });
         match reply {
-            Reply::Refused(Refusal::Conflict(ConflictReason::SameEndpoint)) => fact.end(now, AttemptReason::SameEndpoint),
+            Reply::Refused(Refusal::Conflict(ConflictReason::SameEndpoint)) => {
+                fact.end(now, AttemptReason::SameEndpoint)
+            }
             Reply::Refused(_) => fact.end(now, AttemptReason::NoCommonFamily),
             Reply::Bind(BindAnswer::Waiting { notice, peer_bound, .. }) => {
                 if *peer_bound != fact.sides[1 - place(role)].is_some() || fact.introduced.is_some() {
@@ -255,7 +291,9 @@ impl Oracle {
                     broken("the stored introduction is repeated as it was", format_args!("{own:?} {fact:?}"));
                 }
             }
-            Reply::Bind(BindAnswer::Introduced { own, peer }) => self.on_introduced(now, role, &mut fact, own, peer),
+            Reply::Bind(BindAnswer::Introduced { own, peer }) => {
+                self.on_introduced(now, role, &mut fact, own, peer)
+            }
             _ => {}
         }
         if fact.ended.is_some() && fact.introduced.is_some() {
@@ -264,7 +302,14 @@ impl Oracle {
         self.attempts.insert(request.attempt, fact);
     }
 
-    fn on_introduced(&mut self, now: Instant, role: Role, fact: &mut AttemptFact, own: &Introduction, peer: &Push) {
+    fn on_introduced(
+        &mut self,
+        now: Instant,
+        role: Role,
+        fact: &mut AttemptFact,
+        own: &Introduction,
+        peer: &Push,
+    ) {
         if fact.introduced.is_some() {
             broken("no introduction happens twice", format_args!("{fact:?}"));
         }
@@ -273,14 +318,18 @@ impl Oracle {
         };
         for side in [host, joiner] {
             if !self.proofs.has_bound(now, &side.key, own.attempt, side.endpoint) {
-                broken("no address is introduced that did not prove itself within 30 s", format_args!("{side:?} at {now:?}"));
+                broken(
+                    "no address is introduced that did not prove itself within 30 s",
+                    format_args!("{side:?} at {now:?}"),
+                );
             }
         }
         if self.live_listing(now, fact.listing).is_none_or(|it| !it.visible(now)) {
             broken("no introduction without a fresh presence", format_args!("{fact:?}"));
         }
         let (mine, other) = if role == Role::Host { (host, joiner) } else { (joiner, host) };
-        let pushed = peer.endpoint == other.endpoint && peer.key_id == other.key && host.endpoint != joiner.endpoint;
+        let pushed =
+            peer.endpoint == other.endpoint && peer.key_id == other.key && host.endpoint != joiner.endpoint;
         if !pushed || !tells_of(own, &mine, &other) || !tells_of(&peer.introduction, &other, &mine) {
             broken("each is told of the other and nobody else", format_args!("{own:?} {peer:?} {fact:?}"));
         }
@@ -311,7 +360,9 @@ impl Oracle {
         };
         let before = &mut fact.reports[place(role)];
         match (lives, reply) {
-            (true, Reply::Reported) if fact.introduced.is_some() && before.is_none_or(|it| it == request.result) => {
+            (true, Reply::Reported)
+                if fact.introduced.is_some() && before.is_none_or(|it| it == request.result) =>
+            {
                 before.get_or_insert(request.result);
                 if fact.reports.iter().all(Option::is_some) {
                     let reason = fact.reported_reason();
@@ -321,9 +372,13 @@ impl Oracle {
             (false, Reply::Reported) if *before == Some(request.result) => {}
             (false, Reply::Refused(Refusal::NotFound | Refusal::Expired)) => {}
             (true, Reply::Refused(Refusal::StaleSequence)) => {}
-            (_, Reply::Refused(Refusal::Conflict(ConflictReason::AlreadyReported))) if before.is_some_and(|it| it != request.result) => {}
-            (true, Reply::Refused(Refusal::Conflict(ConflictReason::NotIntroduced))) if fact.introduced.is_none() => {}
-            _ => broken("the first report of each role counts", format_args!("{request:?} {reply:?} {fact:?}")),
+            (_, Reply::Refused(Refusal::Conflict(ConflictReason::AlreadyReported)))
+                if before.is_some_and(|it| it != request.result) => {}
+            (true, Reply::Refused(Refusal::Conflict(ConflictReason::NotIntroduced)))
+                if fact.introduced.is_none() => {}
+            _ => {
+                broken("the first report of each role counts", format_args!("{request:?} {reply:?} {fact:?}"))
+            }
         }
     }
 
@@ -333,45 +388,69 @@ impl Oracle {
         let role = fact.role_of(request.caller).or(request.caller.operator.then_some(Role::Host));
         match (lives, role, reply) {
             (true, Some(role), Reply::Cancelled) if fact.introduced.is_none() => {
-                let reason = if role == Role::Joiner { AttemptReason::Cancelled } else { AttemptReason::Declined };
+                let reason =
+                    if role == Role::Joiner { AttemptReason::Cancelled } else { AttemptReason::Declined };
                 fact.end(now, reason);
             }
-            (true, Some(_), _) if conflict(reply) == Some(ConflictReason::AlreadyIntroduced) && fact.introduced.is_some() => {}
-            (false, _, Reply::Refused(Refusal::NotFound | Refusal::Expired)) | (_, None, Reply::Refused(Refusal::NotFound)) => {}
-            _ => broken("an attempt is cancelled by a party, before it is introduced", format_args!("{request:?} {reply:?} {fact:?}")),
+            (true, Some(_), _)
+                if conflict(reply) == Some(ConflictReason::AlreadyIntroduced)
+                    && fact.introduced.is_some() => {}
+            (false, _, Reply::Refused(Refusal::NotFound | Refusal::Expired))
+            | (_, None, Reply::Refused(Refusal::NotFound)) => {}
+            _ => broken(
+                "an attempt is cancelled by a party, before it is introduced",
+                format_args!("{request:?} {reply:?} {fact:?}"),
+            ),
         }
     }
 
     pub(super) fn on_pending(&self, now: Instant, request: &ListPending, reply: &Reply) {
-        let owner = |it: &&super::ListingFact| it.owner.principal == request.caller.principal && it.owner.tenant == request.caller.tenant;
+        let owner = |it: &&super::ListingFact| {
+            it.owner.principal == request.caller.principal && it.owner.tenant == request.caller.tenant
+        };
         let own = self.live_listing(now, request.listing).filter(owner).is_some();
         match (own, reply) {
             (false, Reply::Refused(Refusal::NotFound)) => {}
             (true, Reply::Pending(pending)) => {
                 let waits = |id: &AttemptId| {
-                    self.live_attempt(now, *id).is_some_and(|it| it.listing == request.listing && it.sides[0].is_none())
+                    self.live_attempt(now, *id)
+                        .is_some_and(|it| it.listing == request.listing && it.sides[0].is_none())
                 };
                 let wanted: Vec<_> = self.attempts.keys().copied().filter(waits).collect();
                 let mut told: Vec<_> = pending.iter().map(|it| it.id).collect();
                 told.sort();
                 if told != wanted {
-                    broken("the host is shown every attempt it did not bind", format_args!("{told:?} {wanted:?}"));
+                    broken(
+                        "the host is shown every attempt it did not bind",
+                        format_args!("{told:?} {wanted:?}"),
+                    );
                 }
             }
-            _ => broken("an acknowledged listing lives until its deadline", format_args!("{request:?} {reply:?}")),
+            _ => broken(
+                "an acknowledged listing lives until its deadline",
+                format_args!("{request:?} {reply:?}"),
+            ),
         }
     }
 
     pub(super) fn on_get_attempt(&mut self, now: Instant, request: &GetAttempt, reply: &Reply) {
         let lives = self.live_attempt(now, request.attempt).is_some();
-        let listing_ends = self.attempts.get(&request.attempt).and_then(|it| self.listings.get(&it.listing)).map(|it| it.ends());
+        let listing_ends = self
+            .attempts
+            .get(&request.attempt)
+            .and_then(|it| self.listings.get(&it.listing))
+            .map(|it| it.ends());
         let Some(fact) = self.attempts.get_mut(&request.attempt) else { return };
         let caller = request.caller;
-        let party = fact.role_of(caller).is_some() || (caller.operator && caller.tenant == fact.joiner.tenant);
+        let party =
+            fact.role_of(caller).is_some() || (caller.operator && caller.tenant == fact.joiner.tenant);
         match reply {
             Reply::Attempt(view) if party => fact.check_view(now, lives, listing_ends, view),
             Reply::Refused(Refusal::NotFound) if !party || !lives => {}
-            _ => broken("an acknowledged attempt lives until its deadline", format_args!("{request:?} {reply:?} {fact:?}")),
+            _ => broken(
+                "an acknowledged attempt lives until its deadline",
+                format_args!("{request:?} {reply:?} {fact:?}"),
+            ),
         }
     }
 }
@@ -385,8 +464,15 @@ impl AttemptFact {
             (None, false) => Phase::Created,
         };
         let Phase::Ended(reason) = view.phase else {
-            if !lives || view.phase != phase || view.deadline != self.deadline || view.times.created != self.created {
-                broken("an attempt is shown as it was acknowledged", format_args!("{view:?} {self:?} at {now:?}"));
+            if !lives
+                || view.phase != phase
+                || view.deadline != self.deadline
+                || view.times.created != self.created
+            {
+                broken(
+                    "an attempt is shown as it was acknowledged",
+                    format_args!("{view:?} {self:?} at {now:?}"),
+                );
             }
             return;
         };
@@ -398,7 +484,10 @@ impl AttemptFact {
         };
         let kept = view.times.ended.is_some_and(|at| now.since(at) <= RESULT_LIFETIME);
         if lives || !right || !kept || self.told.is_some_and(|told| told != reason) {
-            broken("an attempt ends once, for the right reason", format_args!("{view:?} {self:?} at {now:?}"));
+            broken(
+                "an attempt ends once, for the right reason",
+                format_args!("{view:?} {self:?} at {now:?}"),
+            );
         }
         self.told = Some(reason);
     }
@@ -408,8 +497,12 @@ impl AttemptFact {
 /// candidates only behind one address.
 fn tells_of(told: &Introduction, own: &SideFact, peer: &SideFact) -> bool {
     let proved = [Some(peer.endpoint), peer.candidates.second];
-    let second = told.peer_second.is_none_or(|it| proved.contains(&Some(it)) && it.family() != told.peer.family());
-    let common = [Some(own.endpoint), own.candidates.second].into_iter().flatten().any(|it| it.family() == told.peer.family());
+    let second =
+        told.peer_second.is_none_or(|it| proved.contains(&Some(it)) && it.family() != told.peer.family());
+    let common = [Some(own.endpoint), own.candidates.second]
+        .into_iter()
+        .flatten()
+        .any(|it| it.family() == told.peer.family());
     let ips = |side: &SideFact| [Some(side.endpoint), side.candidates.second].map(|it| it.map(Endpoint::ip));
     let together = ips(own).iter().flatten().any(|ip| ips(peer).contains(&Some(*ip)));
     let lan = if together { told.lan == peer.candidates.lan } else { told.lan == [None; 2] };

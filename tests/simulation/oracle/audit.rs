@@ -4,8 +4,8 @@
 use rendezvous_shared::id::PrincipalId;
 use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{
-    BrowseListings, Caller, DrainView, EphemeralRendezvousStore, Filter, GetAttempt, GetListing, ListingLocator,
-    Reply, StoreStats, Transition,
+    BrowseListings, Caller, DrainView, EphemeralRendezvousStore, Filter, GetAttempt, GetListing,
+    ListingLocator, Reply, StoreStats, Transition,
 };
 use rendezvous_shared::time::Instant;
 
@@ -88,13 +88,20 @@ impl Oracle {
         }
         let ended = stats.attempt_reasons.total();
         if ended + attempts as u64 != self.attempts_created {
-            broken("every attempt ends for one reason", format_args!("{} created {stats:?}", self.attempts_created));
+            broken(
+                "every attempt ends for one reason",
+                format_args!("{} created {stats:?}", self.attempts_created),
+            );
         }
     }
 }
 
 /// A page of what a stranger sees.
-pub(crate) fn browse(caller: Caller, after: Option<rendezvous_shared::id::ListingId>, limit: usize) -> Transition {
+pub(crate) fn browse(
+    caller: Caller,
+    after: Option<rendezvous_shared::id::ListingId>,
+    limit: usize,
+) -> Transition {
     Transition::BrowseListings(Box::new(BrowseListings {
         caller,
         protocol: Some(crate::world::PROTOCOL.into()),

@@ -6,8 +6,8 @@ use rendezvous_shared::id::ListingId;
 use rendezvous_shared::limits::PRESENCE_LIFETIME;
 use rendezvous_shared::outcome::{ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
-    BrowseListings, Caller, DatagramProof, DeleteListing, GetListing, LeaseGrant, ListingGrant, ListingLocator,
-    ListingView, Notice, Page, RegisterListing, RenewLease, Reply, Visibility,
+    BrowseListings, Caller, DatagramProof, DeleteListing, GetListing, LeaseGrant, ListingGrant,
+    ListingLocator, ListingView, Notice, Page, RegisterListing, RenewLease, Reply, Visibility,
 };
 use rendezvous_shared::time::Instant;
 
@@ -77,9 +77,16 @@ impl Oracle {
     }
 
     /// The public ones that can be joined, in the order of their ids.
-    pub(super) fn visible_public<'a>(&'a self, now: Instant, caller: Caller, protocol: &'a str) -> impl Iterator<Item = ListingId> + 'a {
+    pub(super) fn visible_public<'a>(
+        &'a self,
+        now: Instant,
+        caller: Caller,
+        protocol: &'a str,
+    ) -> impl Iterator<Item = ListingId> + 'a {
         self.live_listings(now)
-            .filter(move |(_, it)| it.public && it.owner.tenant == caller.tenant && it.protocol == protocol && it.visible(now))
+            .filter(move |(_, it)| {
+                it.public && it.owner.tenant == caller.tenant && it.protocol == protocol && it.visible(now)
+            })
             .map(|(id, _)| *id)
     }
 
@@ -115,7 +122,8 @@ impl Oracle {
                     fact.presence = [None; 2];
                 } else {
                     let until = now.after(PRESENCE_LIFETIME);
-                    fact.presence[usize::from(proof.source.family() == Family::V6)] = Some((proof.source, until));
+                    fact.presence[usize::from(proof.source.family() == Family::V6)] =
+                        Some((proof.source, until));
                 }
                 if grant.lease_remaining != fact.deadline.since(now) || grant.presence_remaining != lifetime {
                     broken("ACK says what remains", format_args!("{grant:?} {fact:?}"));
@@ -124,7 +132,10 @@ impl Oracle {
                     self.check_notice(now, id, notice);
                 }
             }
-            _ => broken("an acknowledged listing lives until its deadline", format_args!("PRESENCE {proof:?} {listing:?} {reply:?}")),
+            _ => broken(
+                "an acknowledged listing lives until its deadline",
+                format_args!("PRESENCE {proof:?} {listing:?} {reply:?}"),
+            ),
         }
     }
 
@@ -145,24 +156,44 @@ impl Oracle {
 
     pub(super) fn on_register(&mut self, now: Instant, request: &RegisterListing, reply: &Reply) {
         let key = record_key(request.caller, request.idempotency);
-        let records = if self.drained(now) { Known::New } else { known(&self.listing_records, &key, now, request.idempotency) };
+        let records = if self.drained(now) {
+            Known::New
+        } else {
+            known(&self.listing_records, &key, now, request.idempotency)
+        };
         match (records, reply) {
             (Known::Reused, _) if conflict(reply) == Some(ConflictReason::IdempotencyKeyReused) => {}
             (Known::Same(id), Reply::Refused(Refusal::Expired)) if self.live_listing(now, id).is_none() => {}
             (Known::Same(id), Reply::Registered(grant)) if grant.replayed && grant.view.id == id => {
                 let fact = self.live_listing(now, id);
-                let same = fact.is_some_and(|it| it.first == (grant.lease.lifetime, grant.lease.deadline) && it.key == grant.lease.presence_key);
+                let same = fact.is_some_and(|it| {
+                    it.first == (grant.lease.lifetime, grant.lease.deadline)
+                        && it.key == grant.lease.presence_key
+                });
                 if !same {
-                    broken("a repeated registration has the first answer", format_args!("{grant:?} {fact:?}"));
+                    broken(
+                        "a repeated registration has the first answer",
+                        format_args!("{grant:?} {fact:?}"),
+                    );
                 }
             }
-            (Known::New, Reply::Registered(grant)) if !grant.replayed => self.on_registered(now, request, key, grant),
+            (Known::New, Reply::Registered(grant)) if !grant.replayed => {
+                self.on_registered(now, request, key, grant)
+            }
             (Known::New, Reply::Refused(refusal)) => self.check_register_refused(now, request, *refusal),
-            _ => broken("a key is executed once while its record lives", format_args!("{request:?} {reply:?}")),
+            _ => {
+                broken("a key is executed once while its record lives", format_args!("{request:?} {reply:?}"))
+            }
         }
     }
 
-    fn on_registered(&mut self, now: Instant, request: &RegisterListing, record: super::RecordKey, grant: &ListingGrant) {
+    fn on_registered(
+        &mut self,
+        now: Instant,
+        request: &RegisterListing,
+        record: super::RecordKey,
+        grant: &ListingGrant,
+    ) {
         let description = &request.description;
         let slot = description.slot().map(str::to_owned);
         let held = self.slot_holder(now, request);
@@ -174,10 +205,14 @@ impl Oracle {
         {
             fact.gone = Some(now);
         }
-        let room = self.listings_live(now) < self.limits.listings && self.listing_records_live(now) < self.limits.listing_records;
+        let room = self.listings_live(now) < self.limits.listings
+            && self.listing_records_live(now) < self.limits.listing_records;
         let good = grant.lease.deadline == now.after(request.lease) && grant.lease.lifetime == request.lease;
         if self.drain.is_some() || !room || !good || self.listings.contains_key(&grant.view.id) {
-            broken("a registration is granted as asked, within the ceilings, and not while draining", format_args!("{grant:?}"));
+            broken(
+                "a registration is granted as asked, within the ceilings, and not while draining",
+                format_args!("{grant:?}"),
+            );
         }
         self.listings.insert(
             grant.view.id,
@@ -221,13 +256,19 @@ impl Oracle {
         let own = self.live_listings(now).filter(|(_, it)| it.is_of(request.caller)).count() - freed;
         let with_cause = match refusal {
             Refusal::Conflict(ConflictReason::SlotTaken) => held.is_some_and(|(_, own)| !own),
-            Refusal::CapacityExceeded(Pool::Listings) => self.listings_live(now) - freed >= self.limits.listings,
+            Refusal::CapacityExceeded(Pool::Listings) => {
+                self.listings_live(now) - freed >= self.limits.listings
+            }
             Refusal::CapacityExceeded(Pool::ListingRecords) => {
                 self.listing_records_live(now) >= self.limits.listing_records
             }
             Refusal::QuotaExceeded(QuotaScope::Owner) => own >= self.quotas.listings_per_owner as usize,
             Refusal::QuotaExceeded(QuotaScope::Tenant) => {
-                let records = self.listing_records.iter().filter(|(key, it)| key.0 == tenant && it.deadline > now).count();
+                let records = self
+                    .listing_records
+                    .iter()
+                    .filter(|(key, it)| key.0 == tenant && it.deadline > now)
+                    .count();
                 in_tenant.max(records) >= self.quotas.listings_per_tenant as usize
             }
             _ => false,
@@ -242,7 +283,8 @@ impl Oracle {
         let fact = self.live_listing(now, request.listing).filter(|it| it.is_of(request.caller)).cloned();
         match (fact, reply) {
             (None, Reply::Refused(Refusal::NotFound)) => {}
-            (Some(fact), Reply::Refused(Refusal::StaleVersion { latest })) if *latest == fact.version && request.version != fact.version => {}
+            (Some(fact), Reply::Refused(Refusal::StaleVersion { latest }))
+                if *latest == fact.version && request.version != fact.version => {}
             (Some(mut fact), Reply::Renewed(grant)) if !drain && request.version == fact.version => {
                 fact.check_renewed(now, request, grant);
                 if let Some(record) = self.listing_records.get_mut(&fact.record) {
@@ -250,13 +292,17 @@ impl Oracle {
                 }
                 self.listings.insert(request.listing, fact);
             }
-            (fact, _) => broken("a renewal is by compare-and-swap on what was acknowledged", format_args!("{request:?} {reply:?} {fact:?}")),
+            (fact, _) => broken(
+                "a renewal is by compare-and-swap on what was acknowledged",
+                format_args!("{request:?} {reply:?} {fact:?}"),
+            ),
         }
     }
 
     pub(super) fn on_delete(&mut self, now: Instant, request: &DeleteListing, reply: &Reply) {
         let caller = request.caller;
-        let may = |it: &&ListingFact| it.is_of(caller) || (caller.operator && it.owner.tenant == caller.tenant);
+        let may =
+            |it: &&ListingFact| it.is_of(caller) || (caller.operator && it.owner.tenant == caller.tenant);
         let there = self.live_listing(now, request.listing).filter(may).is_some();
         match (there, reply) {
             (true, Reply::Deleted) => {
@@ -265,7 +311,10 @@ impl Oracle {
                 }
             }
             (false, Reply::Refused(Refusal::NotFound)) => {}
-            _ => broken("an acknowledged listing lives until its deadline", format_args!("{request:?} {reply:?}")),
+            _ => broken(
+                "an acknowledged listing lives until its deadline",
+                format_args!("{request:?} {reply:?}"),
+            ),
         }
     }
 
@@ -278,7 +327,10 @@ impl Oracle {
         match (self.live_listing(now, id).filter(seen), reply) {
             (Some(fact), Reply::Listing(view)) => fact.check_view(now, view),
             (None, Reply::Refused(Refusal::NotFound)) => {}
-            (fact, _) => broken("an acknowledged listing lives until its deadline", format_args!("{request:?} {reply:?} {fact:?}")),
+            (fact, _) => broken(
+                "an acknowledged listing lives until its deadline",
+                format_args!("{request:?} {reply:?} {fact:?}"),
+            ),
         }
     }
 
@@ -290,8 +342,12 @@ impl Oracle {
             let Some(fact) = self.live_listing(now, view.id) else {
                 broken("browsing shows only what lives", format_args!("{view:?}"));
             };
-            let shown = if request.owned { fact.is_of(request.caller) } else { fact.public && fact.visible(now) };
-            if !shown || fact.owner.tenant != request.caller.tenant || request.after.is_some_and(|after| view.id <= after) {
+            let shown =
+                if request.owned { fact.is_of(request.caller) } else { fact.public && fact.visible(now) };
+            if !shown
+                || fact.owner.tenant != request.caller.tenant
+                || request.after.is_some_and(|after| view.id <= after)
+            {
                 broken("browsing shows only what can be joined", format_args!("{view:?} {fact:?}"));
             }
             fact.check_view(now, view);
@@ -302,7 +358,9 @@ impl Oracle {
 impl ListingFact {
     fn check_renewed(&mut self, now: Instant, request: &RenewLease, grant: &LeaseGrant) {
         let asked = request.lease.unwrap_or(grant.lifetime);
-        let good = grant.version == self.version + 1 && grant.deadline == now.after(grant.lifetime) && grant.lifetime == asked;
+        let good = grant.version == self.version + 1
+            && grant.deadline == now.after(grant.lifetime)
+            && grant.lifetime == asked;
         if !good || grant.presence_key != self.key {
             broken("a renewal moves version and deadline on", format_args!("{grant:?} {self:?}"));
         }

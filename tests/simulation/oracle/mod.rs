@@ -16,9 +16,7 @@ use rendezvous_shared::endpoint::{AddressPolicy, Family};
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, TenantId};
 use rendezvous_shared::limits::{Limits, RECORD_GRACE, SEQUENCE_JUMP_MAX};
 use rendezvous_shared::outcome::{ConflictReason, Refusal};
-use rendezvous_shared::store::{
-    Caller, DatagramProof, DrainView, IdempotencyKey, Quotas, Reply, Transition,
-};
+use rendezvous_shared::store::{Caller, DatagramProof, DrainView, IdempotencyKey, Quotas, Reply, Transition};
 use rendezvous_shared::time::Instant;
 
 pub(crate) use audit::browse;
@@ -49,7 +47,12 @@ enum Known<Id> {
     Same(Id),
 }
 
-fn known<Id: Copy>(records: &BTreeMap<RecordKey, Record<Id>>, key: &RecordKey, now: Instant, it: IdempotencyKey) -> Known<Id> {
+fn known<Id: Copy>(
+    records: &BTreeMap<RecordKey, Record<Id>>,
+    key: &RecordKey,
+    now: Instant,
+    it: IdempotencyKey,
+) -> Known<Id> {
     match records.get(key).filter(|record| record.deadline > now) {
         None => Known::New,
         Some(record) if record.fingerprint != it.fingerprint => Known::Reused,
@@ -82,7 +85,13 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     /// Nothing acknowledged, nothing proved: a server that just started.
-    pub(crate) fn new(instance: InstanceId, master: MasterKey, policy: AddressPolicy, limits: Limits, quotas: Quotas) -> Self {
+    pub(crate) fn new(
+        instance: InstanceId,
+        master: MasterKey,
+        policy: AddressPolicy,
+        limits: Limits,
+        quotas: Quotas,
+    ) -> Self {
         Self {
             proofs: Proofs::new(instance, master, policy),
             limits,
@@ -108,9 +117,10 @@ impl Oracle {
         match (transition, reply) {
             (_, Reply::Refused(Refusal::Draining { .. })) if self.drain.is_some() => {}
             (_, Reply::Refused(Refusal::ServiceUnavailable)) if !has_effect_here(transition) => {}
-            (_, Reply::Refused(Refusal::Draining { .. } | Refusal::ServiceUnavailable)) => {
-                broken("draining and unavailable are not said without cause", format_args!("{transition:?} {reply:?}"))
-            }
+            (_, Reply::Refused(Refusal::Draining { .. } | Refusal::ServiceUnavailable)) => broken(
+                "draining and unavailable are not said without cause",
+                format_args!("{transition:?} {reply:?}"),
+            ),
             (Transition::RefreshPresence(it), _) => self.on_presence(now, &it.proof, reply, false),
             (Transition::EndPresence(it), _) => self.on_presence(now, &it.proof, reply, true),
             (Transition::RegisterListing(it), _) => self.on_register(now, it, reply),
@@ -138,7 +148,9 @@ impl Oracle {
     fn on_drain_view(&self, now: Instant, view: &DrainView) {
         let right = match (self.drain, view) {
             (None, DrainView::Serving) => true,
-            (Some(deadline), DrainView::Draining { deadline: told, .. }) => deadline == *told && deadline > now,
+            (Some(deadline), DrainView::Draining { deadline: told, .. }) => {
+                deadline == *told && deadline > now
+            }
             (Some(deadline), DrainView::Drained) => deadline <= now,
             _ => false,
         };
@@ -152,9 +164,9 @@ impl Oracle {
         let place = (bytes_of(&proof.key_id), proof.source.family() == Family::V6);
         let (session, sequence) = (proof.session.0, proof.sequence);
         let next = match self.freshness.get(&place) {
-            Some(&(known, opened, highest)) if known == session => {
-                (sequence > highest && sequence - highest <= SEQUENCE_JUMP_MAX).then_some((session, opened, sequence))
-            }
+            Some(&(known, opened, highest)) if known == session => (sequence > highest
+                && sequence - highest <= SEQUENCE_JUMP_MAX)
+                .then_some((session, opened, sequence)),
             Some(&(_, opened, _)) if proof.cookie_issued <= opened => None,
             _ => (sequence <= SEQUENCE_JUMP_MAX).then_some((session, proof.cookie_issued, sequence)),
         };

@@ -108,7 +108,8 @@ impl Proofs {
         bytes: &[u8],
     ) -> Seen {
         let source = Endpoint::from(from);
-        let verdict = if truncated { Verdict::Nothing("truncated") } else { self.judge(now, source, asked, bytes) };
+        let verdict =
+            if truncated { Verdict::Nothing("truncated") } else { self.judge(now, source, asked, bytes) };
         let traffic = self.traffic.entry(source).or_default();
         traffic.received += bytes.len() as u64 + header_len(source);
         traffic.received_packets += 1;
@@ -173,7 +174,10 @@ impl Proofs {
         let issued = Instant::from_millis(cookie.issued_ms.get());
         let in_time = now.since(issued) <= PROOF_AGE_MAX && issued.since(now) <= COOKIE_FUTURE_MAX;
         let ours = self.cookies.get(&cookie.mac);
-        in_time && ours.is_some_and(|it| it.key == bytes_of(key) && it.to == at && it.at_ms == cookie.issued_ms.get())
+        in_time
+            && ours.is_some_and(|it| {
+                it.key == bytes_of(key) && it.to == at && it.at_ms == cookie.issued_ms.get()
+            })
     }
 
     fn candidates_hold(&self, now: Instant, key: &KeyId, source: Endpoint, bind: &Bind) -> bool {
@@ -189,7 +193,8 @@ impl Proofs {
     pub(crate) fn on_judged(&self, seen: &Seen, action: &Action) {
         match (seen.verdict, action) {
             (Verdict::Proves(key), Action::Submit(transition, _)) => {
-                let good = proof_of(transition).is_some_and(|it| it.key_id == key && it.source == seen.source);
+                let good =
+                    proof_of(transition).is_some_and(|it| it.key_id == key && it.source == seen.source);
                 if !good {
                     broken("only the observed source is handed on", format_args!("{seen:?} {transition:?}"));
                 }
@@ -202,13 +207,23 @@ impl Proofs {
             }
             (Verdict::Hello(_), Action::Answer(..)) | (Verdict::Nothing(_), Action::Silence(_)) => {}
             (Verdict::Hello(_), Action::Silence(DatagramOutcome::UnprovedCeiling)) => {}
-            (_, other) => broken("a HELLO is challenged, all else unproved is silent", format_args!("{seen:?} {other:?}")),
+            (_, other) => broken(
+                "a HELLO is challenged, all else unproved is silent",
+                format_args!("{seen:?} {other:?}"),
+            ),
         }
     }
 
     /// Takes note of a datagram that the server sends, with a cookie for `key`; `unasked` when no datagram of its
     /// receiver brought it about just now.
-    pub(crate) fn on_sent(&mut self, now: Instant, to: Endpoint, bytes: &[u8], key: Option<&KeyId>, unasked: bool) {
+    pub(crate) fn on_sent(
+        &mut self,
+        now: Instant,
+        to: Endpoint,
+        bytes: &[u8],
+        key: Option<&KeyId>,
+        unasked: bool,
+    ) {
         let (cookie, attempt, challenge) = match wire::parse_answer(bytes) {
             Ok(Answer::Challenge(it)) => (it.cookie, [0; 16], true),
             Ok(Answer::Ack(it)) => (it.body.cookie, [0; 16], false),
@@ -284,7 +299,13 @@ impl Proofs {
     }
 
     /// Whether a BIND of `key` in `attempt` came from `endpoint` lately.
-    pub(super) fn has_bound(&self, now: Instant, key: &KeyId, attempt: AttemptId, endpoint: Endpoint) -> bool {
+    pub(super) fn has_bound(
+        &self,
+        now: Instant,
+        key: &KeyId,
+        attempt: AttemptId,
+        endpoint: Endpoint,
+    ) -> bool {
         let at = self.bound.get(&(bytes_of(key), attempt.to_bytes(), endpoint));
         at.is_some_and(|at| now.since(*at) <= PROOF_AGE_MAX)
     }

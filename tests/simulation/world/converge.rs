@@ -35,7 +35,11 @@ impl World {
         }
         self.converge("new pairs meet within three lifetimes", Self::pairs_met);
         self.look();
-        if self.rng.random_bool(0.5) { self.drain_all() } else { self.close_all() }
+        if self.rng.random_bool(0.5) {
+            self.drain_all()
+        } else {
+            self.close_all()
+        }
         let Some(server) = self.server.take() else { return };
         server.store.check_invariants();
         server.rings.iter().for_each(super::ring::Ring::check_idle);

@@ -80,7 +80,11 @@ impl HostAgent {
     /// When it next has something to do, on the world's clock.
     pub(crate) fn next(&self) -> Instant {
         let machine = self.machine.as_ref().map_or(Instant::MAX, Machine::next_timeout);
-        let machine = if machine == Instant::MAX { machine } else { Instant::ZERO.after(machine.since(Instant::ZERO.after(self.clock_ahead))) };
+        let machine = if machine == Instant::MAX {
+            machine
+        } else {
+            Instant::ZERO.after(machine.since(Instant::ZERO.after(self.clock_ahead)))
+        };
         let job = match self.job {
             Some((_, _, until)) => until,
             None if self.leaving => Instant::MAX,
@@ -272,12 +276,8 @@ impl World {
         let now = self.now;
         let server = if self.net.is_v6(self.hosts[at].node) { SERVER_V6 } else { SERVER_V4 };
         let Some(key) = self.role_key(grant.lease.presence_key) else { return self.register_again(at) };
-        let credentials = HostCredentials {
-            instance: key.id.instance(),
-            key,
-            server,
-            refresh: PRESENCE_REFRESH,
-        };
+        let credentials =
+            HostCredentials { instance: key.id.instance(), key, server, refresh: PRESENCE_REFRESH };
         let seed = self.rng.random();
         let lan = self.net.lan_of(self.hosts[at].node);
         let host = &mut self.hosts[at];
@@ -325,7 +325,10 @@ impl World {
         }
         let caller = host.caller;
         if decline {
-            self.ask(Asker::Nobody, Transition::CancelAttempt(CancelAttempt { caller, attempt: pending[0].id }));
+            self.ask(
+                Asker::Nobody,
+                Transition::CancelAttempt(CancelAttempt { caller, attempt: pending[0].id }),
+            );
         }
     }
 
@@ -376,13 +379,22 @@ impl World {
     }
 
     /// What either side of an attempt tells must be so.
-    pub(crate) fn on_attempt_event(&mut self, node: NodeId, attempt: AttemptId, role: Role, event: &AttemptEvent) {
+    pub(crate) fn on_attempt_event(
+        &mut self,
+        node: NodeId,
+        attempt: AttemptId,
+        role: Role,
+        event: &AttemptEvent,
+    ) {
         match event {
             AttemptEvent::Introduced { peer } => {
                 let told = self.oracle.peer_told(attempt, role);
                 // After a restart nothing is left to compare with: a datagram may still be on its way.
                 if told.is_some_and(|told| Endpoint::from(*peer) != told.peer) {
-                    crate::oracle::broken("a peer is told of the right peer only", format_args!("{attempt} {peer} {told:?}"));
+                    crate::oracle::broken(
+                        "a peer is told of the right peer only",
+                        format_args!("{attempt} {peer} {told:?}"),
+                    );
                 }
                 self.introduced_to(attempt, role);
             }

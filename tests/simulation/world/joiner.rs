@@ -9,7 +9,8 @@ use rendezvous_client::{AttemptEvent, JoinerCredentials, Machine};
 use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId, Role};
 use rendezvous_shared::outcome::Refusal;
 use rendezvous_shared::store::{
-    AttemptGrant, Caller, CancelAttempt, CreateAttempt, GetAttempt, IdempotencyKey, Reply, Report, Reporter, Transition,
+    AttemptGrant, Caller, CancelAttempt, CreateAttempt, GetAttempt, IdempotencyKey, Reply, Report, Reporter,
+    Transition,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
@@ -95,7 +96,11 @@ impl JoinerAgent {
             Player::Machine(machine) => machine.next_timeout(),
             Player::Nobody | Player::Rogue(_) => Instant::MAX,
         };
-        let player = if player == Instant::MAX { player } else { Instant::ZERO.after(player.since(Instant::ZERO.after(self.clock_ahead))) };
+        let player = if player == Instant::MAX {
+            player
+        } else {
+            Instant::ZERO.after(player.since(Instant::ZERO.after(self.clock_ahead)))
+        };
         let rogue = match &self.player {
             Player::Rogue(rogue) => rogue.next(),
             _ => Instant::MAX,
@@ -120,7 +125,11 @@ impl World {
             host_node
         } else {
             // Some behind the host's own NAT.
-            let site = if self.rng.random_bool(0.2) { self.net.site_of(host_node) } else { self.rng.random_range(0..self.net.sites()) };
+            let site = if self.rng.random_bool(0.2) {
+                self.net.site_of(host_node)
+            } else {
+                self.rng.random_range(0..self.net.sites())
+            };
             self.net.add_node(site, v6)
         };
         let mut key = [0; 16];
@@ -128,7 +137,8 @@ impl World {
         let tenant = self.hosts[host].caller.tenant;
         // Some hosts try their own listing.
         let own = !calm && self.rng.random_bool(0.05);
-        let principal = if own { self.hosts[host].caller.principal } else { PrincipalId(1_000 + number as u32) };
+        let principal =
+            if own { self.hosts[host].caller.principal } else { PrincipalId(1_000 + number as u32) };
         let caller = Caller { tenant, principal, operator: false };
         let agent = JoinerAgent {
             node,
@@ -190,7 +200,9 @@ impl World {
         let transition = match &joiner.stage {
             Stage::Browsing => {
                 // A friend told it the id, or it browses.
-                let wanted = joiner.wants.or_else(|| self.rng.random_bool(0.3).then(|| self.rng.random_range(0..self.hosts.len())));
+                let wanted = joiner.wants.or_else(|| {
+                    self.rng.random_bool(0.3).then(|| self.rng.random_range(0..self.hosts.len()))
+                });
                 let told = wanted.and_then(|host| self.hosts[host].listing);
                 if let (Some((listing, _)), Some(joiner)) = (told, self.joiners.get_mut(&at)) {
                     joiner.stage = Stage::Creating(listing);
@@ -232,7 +244,10 @@ impl World {
                 joiner.tries = 0;
                 self.joiner_created(at, &grant);
             }
-            (Stage::Creating(_), Reply::Refused(Refusal::NotFound | Refusal::Expired | Refusal::Conflict(_))) => {
+            (
+                Stage::Creating(_),
+                Reply::Refused(Refusal::NotFound | Refusal::Expired | Refusal::Conflict(_)),
+            ) => {
                 joiner.stage = Stage::Browsing;
                 self.rng.fill_bytes(&mut joiner.key);
                 self.joiner_again(at);
@@ -274,7 +289,8 @@ impl World {
         let lan = [self.net.lan_of(joiner.node), None];
         if rogue && joiner.wants.is_none() {
             joiner.leaves_at = self.now.after(joiner.lifetime);
-            joiner.second = (!self.net.is_v6(joiner.node)).then(|| self.net.add_node(self.net.site_of(joiner.node), true));
+            joiner.second = (!self.net.is_v6(joiner.node))
+                .then(|| self.net.add_node(self.net.site_of(joiner.node), true));
             joiner.player = Player::Rogue(Box::new(Rogue::new(key, grant.id, self.now)));
         } else {
             let credentials = JoinerCredentials {
@@ -324,7 +340,9 @@ impl World {
         let (node, caller) = (joiner.node, joiner.caller);
         let Some(attempt) = joiner.attempt else { return };
         match event {
-            JoinerEvent::ChangePort if self.hosts.iter().all(|host| host.node != node) => self.net.change_port(node),
+            JoinerEvent::ChangePort if self.hosts.iter().all(|host| host.node != node) => {
+                self.net.change_port(node)
+            }
             JoinerEvent::InstanceChanged { .. } if joiner.job.is_none() => {
                 joiner.stage = Stage::Asking;
                 joiner.wake_at = now;
@@ -366,7 +384,10 @@ impl World {
             Role::Joiner => at.is_some_and(|at| self.hosts.iter().any(|host| host.node == at)),
         };
         if !right || at == Some(node) {
-            crate::oracle::broken("a link connects the two peers of an attempt", format_args!("{attempt} {role:?} {peer} is {at:?}"));
+            crate::oracle::broken(
+                "a link connects the two peers of an attempt",
+                format_args!("{attempt} {role:?} {peer} is {at:?}"),
+            );
         }
         joiner.connected |= role == Role::Joiner;
         self.reached.connected += u64::from(role == Role::Joiner);

@@ -7,7 +7,9 @@ use rand::{Rng, RngExt};
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::id::{Handle, InstanceId, Role, TenantId};
 use rendezvous_shared::limits::HELLO_LEN_MIN;
-use rendezvous_shared::store::{BeginDrain, Caller, DeleteListing, IdempotencyKey, RegisterListing, Transition, Visibility};
+use rendezvous_shared::store::{
+    BeginDrain, Caller, DeleteListing, IdempotencyKey, RegisterListing, Transition, Visibility,
+};
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{self, Challenge, Cookie, Header, Hello, Kind, Request};
 use zerocopy::IntoBytes;
@@ -113,7 +115,8 @@ impl World {
             self.close_host(host, false);
         } else if up && self.chance(Fault::HostFreeze) {
             let longest = if self.rng.random_bool(0.3) { 40_000 } else { 5_000 };
-            self.hosts[host].frozen_until = now.after(Duration::from_millis(self.rng.random_range(500..longest)));
+            self.hosts[host].frozen_until =
+                now.after(Duration::from_millis(self.rng.random_range(500..longest)));
         }
         let caller = Caller { principal: OPERATOR, operator: true, ..self.hosts[host].caller };
         if let Some((listing, _)) = self.hosts[host].listing
@@ -170,13 +173,21 @@ impl World {
             if !self.chance(fault) {
                 continue;
             }
-            let Some((mut from, mut to, mut bytes)) = self.recorded(fault != Fault::Reflect) else { continue };
+            let Some((mut from, mut to, mut bytes)) = self.recorded(fault != Fault::Reflect) else {
+                continue;
+            };
             match fault {
+                // Another port of the same address, or quite another address.
+                Fault::ReplayElsewhere if self.rng.random_bool(0.3) => {
+                    from.set_port(self.rng.random_range(1_024..20_000))
+                }
                 Fault::ReplayElsewhere => from = self.stranger(from),
                 Fault::ReplayCorrupt => self.corrupt(&mut bytes),
                 Fault::LowPort => from.set_port(53),
                 Fault::OwnAddress => from = to,
-                Fault::PrivateSource => from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 168, 1, 1)), 5_000),
+                Fault::PrivateSource => {
+                    from = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 168, 1, 1)), 5_000)
+                }
                 Fault::Reflect => core::mem::swap(&mut from, &mut to),
                 _ => {}
             }
@@ -198,7 +209,9 @@ impl World {
     fn stranger(&mut self, like: SocketAddr) -> SocketAddr {
         let port = self.rng.random_range(1_024..60_000);
         match like {
-            SocketAddr::V4(_) => SocketAddr::new(Ipv4Addr::new(30, self.rng.random(), self.rng.random(), 1).into(), port),
+            SocketAddr::V4(_) => {
+                SocketAddr::new(Ipv4Addr::new(30, self.rng.random(), self.rng.random(), 1).into(), port)
+            }
             SocketAddr::V6(_) => SocketAddr::new([0x2601, 0, 0, 0, 0, 0, 0, self.rng.random()].into(), port),
         }
     }

@@ -24,7 +24,7 @@ use rand::{RngExt, SeedableRng};
 use rendezvous_shared::counter::Label;
 use rendezvous_shared::limits::Limits;
 use rendezvous_shared::outcome::{DatagramOutcome, IntroductionResult, Refusal};
-use rendezvous_shared::store::{BindAnswer, EphemeralRendezvousStore, Reply, Transition};
+use rendezvous_shared::store::{BindAnswer, DrainView, EphemeralRendezvousStore, Reply, Transition};
 use rendezvous_shared::time::Instant;
 
 use crate::oracle::{Oracle, broken};
@@ -223,7 +223,8 @@ impl World {
             }
         }
         let hears = |it: &JoinerAgent| it.node == node || it.second == Some(node);
-        let joiners: Vec<usize> = self.joiners.iter().filter(|(_, it)| hears(it)).map(|(at, _)| *at).collect();
+        let joiners: Vec<usize> =
+            self.joiners.iter().filter(|(_, it)| hears(it)).map(|(at, _)| *at).collect();
         for at in joiners {
             self.joiner_hears(at, node, from, &bytes);
         }
@@ -237,7 +238,8 @@ impl World {
         next = next.min(self.mischief_at).min(self.spawn_at).min(self.back_at).min(self.stop_at);
         if let Some(server) = &self.server {
             next = next.min(server.store_at(self.now));
-            next = (0..server.rings.len()).map(|ring| server.ring_at(self.now, ring)).fold(next, Instant::min);
+            next =
+                (0..server.rings.len()).map(|ring| server.ring_at(self.now, ring)).fold(next, Instant::min);
         }
         next
     }
@@ -269,7 +271,8 @@ impl World {
             }
         }
         let due = |it: &JoinerAgent, now: Instant| it.next() <= now;
-        let due: Vec<usize> = self.joiners.iter().filter(|(_, it)| due(it, self.now)).map(|(at, _)| *at).collect();
+        let due: Vec<usize> =
+            self.joiners.iter().filter(|(_, it)| due(it, self.now)).map(|(at, _)| *at).collect();
         due.into_iter().for_each(|at| self.poll_joiner(at));
         self.serve();
         true
@@ -359,7 +362,9 @@ impl World {
         calls.extend(server.http.drain(..burst));
         calls.iter().for_each(|call| self.serve_call(call));
         for ring in 0..self.plan.rings {
-            while let Some(mut batch) = self.server.as_mut().and_then(|it| it.rings[ring].to_store.pop_front()) {
+            while let Some(mut batch) =
+                self.server.as_mut().and_then(|it| it.rings[ring].to_store.pop_front())
+            {
                 let Some(server) = &mut self.server else { return };
                 server.store.apply(now, &batch.transitions, &mut batch.replies);
                 for (transition, reply) in batch.transitions.iter().zip(&batch.replies) {
@@ -391,6 +396,11 @@ impl World {
             Reply::Refused(Refusal::StaleVersion { .. }) => {
                 self.reached.conflicts.count(rendezvous_shared::outcome::ConflictReason::StaleVersion);
             }
+            // Whoever ordered it ends the process when it is done, unless this world ends with it.
+            Reply::Drain(DrainView::Draining { deadline, .. }) if self.mischief_at != Instant::MAX => {
+                let done = self.now.after(deadline.since(now) + Duration::from_secs(2));
+                self.stop_at = self.stop_at.min(done);
+            }
             Reply::Refused(Refusal::CapacityExceeded(pool)) => self.reached.pools.count(*pool),
             Reply::Refused(Refusal::QuotaExceeded(scope)) => self.reached.quotas.count(*scope),
             _ => {}
@@ -400,7 +410,9 @@ impl World {
                 Reply::Bind(BindAnswer::Introduced { .. }) => {
                     self.reached.introductions.count(IntroductionResult::Introduced);
                 }
-                Reply::Bind(BindAnswer::Replayed { .. }) => self.reached.introductions.count(IntroductionResult::Replayed),
+                Reply::Bind(BindAnswer::Replayed { .. }) => {
+                    self.reached.introductions.count(IntroductionResult::Replayed)
+                }
                 Reply::Refused(_) => self.reached.introductions.count(IntroductionResult::Refused),
                 _ => {}
             }

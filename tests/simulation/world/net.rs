@@ -163,9 +163,8 @@ impl Net {
         let site = &mut self.sites[it.site];
         site.mappings.retain(|mapping| now.since(mapping.used_at) < MAPPING_LIFETIME);
         let destination = (site.nat == Nat::Dependent && v6.is_none()).then_some(to);
-        let own = |it: &&mut Mapping| {
-            it.node == node && it.local_port == port && it.destination == destination
-        };
+        let own =
+            |it: &&mut Mapping| it.node == node && it.local_port == port && it.destination == destination;
         if let Some(mapping) = site.mappings.iter_mut().find(own) {
             mapping.used_at = now;
             mapping.invited.insert(to, now);
@@ -189,9 +188,10 @@ impl Net {
         if is_lan(to) {
             let there = |node: &Node| IpAddr::V4(node.lan) == to.ip() && node.port == to.port();
             let node = self.nodes.iter().position(there)?;
-            let neighbour = self.nodes.iter().any(|it| {
-                IpAddr::V4(it.lan) == from.ip() && it.site == self.nodes[node].site
-            });
+            let neighbour = self
+                .nodes
+                .iter()
+                .any(|it| IpAddr::V4(it.lan) == from.ip() && it.site == self.nodes[node].site);
             return neighbour.then_some(node);
         }
         if from.ip() == to.ip() {

@@ -127,8 +127,8 @@ fn tiny_limits(rng: &mut SmallRng, hosts: usize) -> Limits {
 fn phases(rng: &mut SmallRng, enabled: &[bool], start: Instant) -> Vec<Phase> {
     let mut ends = start;
     let mut phases = Vec::new();
-    for _ in 0..rng.random_range(2..=4) {
-        ends = ends.after(Duration::from_millis(rng.random_range(5_000..=25_000)));
+    for _ in 0..rng.random_range(3..=6) {
+        ends = ends.after(Duration::from_millis(rng.random_range(5_000..=40_000)));
         let rate = |fault: &Fault| {
             let (low, high) = bounds(*fault);
             let on = enabled[fault.index()] && rng.random_bool(0.6);

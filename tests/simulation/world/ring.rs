@@ -144,9 +144,15 @@ impl Ring {
 
     /// Whether nothing waits anywhere, and so nothing may be in flight.
     pub(crate) fn check_idle(&self) {
-        let idle = self.socket.is_empty() && self.filling.is_none() && self.to_store.is_empty() && self.from_store.is_empty();
+        let idle = self.socket.is_empty()
+            && self.filling.is_none()
+            && self.to_store.is_empty()
+            && self.from_store.is_empty();
         if idle && (self.in_flight != 0 || self.received != self.outcomes.total()) {
-            broken("every datagram has one end", format_args!("{} {} {:?}", self.received, self.in_flight, self.outcomes));
+            broken(
+                "every datagram has one end",
+                format_args!("{} {} {:?}", self.received, self.in_flight, self.outcomes),
+            );
         }
     }
 
@@ -164,7 +170,10 @@ impl Ring {
         }
         self.hand_over();
         if self.received != self.outcomes.total() + self.in_flight {
-            broken("received = sum of outcomes + in flight", format_args!("{} {:?} {}", self.received, self.outcomes, self.in_flight));
+            broken(
+                "received = sum of outcomes + in flight",
+                format_args!("{} {:?} {}", self.received, self.outcomes, self.in_flight),
+            );
         }
     }
 
@@ -183,7 +192,11 @@ impl Ring {
                     _ => None,
                 };
                 self.check_answer(&answer, &seen);
-                if self.send(turn, &answer, key.as_ref(), false) { outcome } else { DatagramOutcome::OutboxFull }
+                if self.send(turn, &answer, key.as_ref(), false) {
+                    outcome
+                } else {
+                    DatagramOutcome::OutboxFull
+                }
             }
             Action::Submit(transition, pending) => {
                 if let Some(batch) = self.batch() {
@@ -223,7 +236,10 @@ impl Ring {
 
     fn settle(&mut self, turn: &mut Turn<'_>, batch: Batch) {
         if batch.replies.len() != batch.pending.len() {
-            broken("one reply for each transition, in order", format_args!("{} for {}", batch.replies.len(), batch.pending.len()));
+            broken(
+                "one reply for each transition, in order",
+                format_args!("{} for {}", batch.replies.len(), batch.pending.len()),
+            );
         }
         for ((pending, seen), reply) in batch.pending.iter().zip(&batch.seen).zip(&batch.replies) {
             let settled = self.handler.on_reply(turn.now, pending, reply);
@@ -237,7 +253,10 @@ impl Ring {
             if let Some(answer) = &settled.unasked {
                 let (key, to, beside) = unasked_of(reply);
                 if Endpoint::from(answer.to()) != to {
-                    broken("what goes unasked goes to the endpoint the store named", format_args!("{} {to}", answer.to()));
+                    broken(
+                        "what goes unasked goes to the endpoint the store named",
+                        format_args!("{} {to}", answer.to()),
+                    );
                 }
                 self.send(turn, answer, Some(&key), !beside);
             }
@@ -250,7 +269,10 @@ impl Ring {
     /// An answer goes where the question came from, and leaves from where it went.
     fn check_answer(&self, answer: &Answer, seen: &Seen) {
         if Endpoint::from(answer.to()) != seen.source || answer.from() != Some(seen.asked.ip()) {
-            broken("an answer goes to the sender, from the address asked", format_args!("{} {:?} {seen:?}", answer.to(), answer.from()));
+            broken(
+                "an answer goes to the sender, from the address asked",
+                format_args!("{} {:?} {seen:?}", answer.to(), answer.from()),
+            );
         }
     }
 
@@ -271,7 +293,8 @@ impl Ring {
         if room {
             turn.room -= 1;
             turn.oracle.proofs.on_sent(turn.now, answer.to().into(), &bytes, key, unasked);
-            let ip = answer.from().unwrap_or_else(|| broken("a wildcard socket says where from", answer.to()));
+            let ip =
+                answer.from().unwrap_or_else(|| broken("a wildcard socket says where from", answer.to()));
             let from = SocketAddr::new(ip, self.asked[0].port());
             turn.out.push(Leaving { from, to: answer.to(), bytes });
         } else if let Some(key) = key {
@@ -285,8 +308,12 @@ impl Ring {
 /// Whose unasked datagram a reply brings about: its key, its endpoint, and whether it goes beside an answer to it.
 fn unasked_of(reply: &Reply) -> (KeyId, Endpoint, bool) {
     match reply {
-        Reply::Presence(grant) if let Some(notice) = &grant.pending => (notice.host_key, notice.endpoint, true),
-        Reply::Bind(BindAnswer::Waiting { notice: Some(notice), .. }) => (notice.host_key, notice.endpoint, false),
+        Reply::Presence(grant) if let Some(notice) = &grant.pending => {
+            (notice.host_key, notice.endpoint, true)
+        }
+        Reply::Bind(BindAnswer::Waiting { notice: Some(notice), .. }) => {
+            (notice.host_key, notice.endpoint, false)
+        }
         Reply::Bind(BindAnswer::Introduced { peer, .. }) => (peer.key_id, peer.endpoint, false),
         other => broken("nothing goes unasked but what the store said", format_args!("{other:?}")),
     }

@@ -102,11 +102,8 @@ impl Server {
 
     /// Takes a request in; gives it back when its lane is full.
     pub(crate) fn take_in(&mut self, call: Call) -> Result<(), Call> {
-        let (lane, room) = if call.operator {
-            (&mut self.operator, OPERATOR_LANE_MAX)
-        } else {
-            (&mut self.http, self.lane)
-        };
+        let (lane, room) =
+            if call.operator { (&mut self.operator, OPERATOR_LANE_MAX) } else { (&mut self.http, self.lane) };
         if lane.len() >= room {
             return Err(call);
         }
@@ -116,7 +113,9 @@ impl Server {
 
     /// When the store thread next has something to do, on the world's clock.
     pub(crate) fn store_at(&self, now: Instant) -> Instant {
-        let work = !self.http.is_empty() || !self.operator.is_empty() || self.rings.iter().any(|ring| !ring.to_store.is_empty());
+        let work = !self.http.is_empty()
+            || !self.operator.is_empty()
+            || self.rings.iter().any(|ring| !ring.to_store.is_empty());
         let due = self.store.next_deadline().map_or(Instant::MAX, |at| self.world(at));
         let at = if work { now } else { due };
         if at == Instant::MAX { at } else { at.max(self.store_paused_until).max(self.round_earliest) }
