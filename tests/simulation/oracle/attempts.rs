@@ -3,11 +3,11 @@
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, ListingId, Role};
-use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, RESULT_LIFETIME};
+use rendezvous_shared::limits::RESULT_LIFETIME;
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
-    AttemptView, Bind, BindAnswer, Caller, CancelAttempt, Candidates, CreateAttempt, GetAttempt,
-    Introduction, ListPending, Phase, Push, Reply, Report, Reporter,
+    AttemptGrant, AttemptView, Caller, CancelAttempt, Candidates, CreateAttempt, GetAttempt, Introduction,
+    ListPending, Phase, Reply, Report, Reporter,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
@@ -17,33 +17,33 @@ use super::{Known, Oracle, Record, broken, conflict, known, record_deadline, rec
 /// A bound role.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SideFact {
-    key: KeyId,
-    endpoint: Endpoint,
-    candidates: Candidates,
+    pub(super) key: KeyId,
+    pub(super) endpoint: Endpoint,
+    pub(super) candidates: Candidates,
 }
 
 /// What is known of an attempt.
 #[derive(Clone, Debug)]
 pub(super) struct AttemptFact {
     pub(super) listing: ListingId,
-    host: Caller,
-    joiner: Caller,
-    key: KeyId,
-    created: Instant,
-    first_deadline: Instant,
-    deadline: Instant,
-    record: super::RecordKey,
-    sides: [Option<SideFact>; 2],
+    pub(super) host: Caller,
+    pub(super) joiner: Caller,
+    pub(super) key: KeyId,
+    pub(super) created: Instant,
+    pub(super) first_deadline: Instant,
+    pub(super) deadline: Instant,
+    pub(super) record: super::RecordKey,
+    pub(super) sides: [Option<SideFact>; 2],
     /// What host and joiner were told.
-    introduced: Option<[Introduction; 2]>,
-    reports: [Option<ReportResult>; 2],
+    pub(super) introduced: Option<[Introduction; 2]>,
+    pub(super) reports: [Option<ReportResult>; 2],
     /// Ended before its time, for this reason.
-    ended: Option<(Instant, AttemptReason)>,
+    pub(super) ended: Option<(Instant, AttemptReason)>,
     /// The reason that was told first.
-    told: Option<AttemptReason>,
+    pub(super) told: Option<AttemptReason>,
 }
 
-const fn place(role: Role) -> usize {
+pub(super) const fn place(role: Role) -> usize {
     match role {
         Role::Host => 0,
         Role::Joiner => 1,
@@ -51,7 +51,7 @@ const fn place(role: Role) -> usize {
 }
 
 impl AttemptFact {
-    fn end(&mut self, now: Instant, reason: AttemptReason) {
+    pub(super) fn end(&mut self, now: Instant, reason: AttemptReason) {
         self.ended = Some((now, reason));
     }
 
@@ -83,7 +83,7 @@ impl AttemptFact {
 }
 
 impl Oracle {
-    fn live_attempt(&self, now: Instant, id: AttemptId) -> Option<&AttemptFact> {
+    pub(super) fn live_attempt(&self, now: Instant, id: AttemptId) -> Option<&AttemptFact> {
         let there = |it: &&AttemptFact| {
             it.ended.is_none() && it.deadline > now && self.live_listing(now, it.listing).is_some()
         };
@@ -135,48 +135,56 @@ impl Oracle {
                 }
             }
             (Known::New, Reply::AttemptCreated(grant)) if !grant.replayed => {
-                let listing = self.live_listing(now, request.listing).filter(|it| it.visible(now));
-                let Some(host) =
-                    listing.filter(|it| it.owner.tenant == request.caller.tenant).map(|it| it.owner)
-                else {
-                    broken("only what is visible can be joined", format_args!("{request:?} {grant:?}"));
-                };
-                let room = self.attempts_live(now) < self.limits.attempts
-                    && self.attempt_records_live(now) < self.limits.attempt_records;
-                if self.drain.is_some() || !room || grant.deadline != now.after(request.lifetime) {
-                    broken(
-                        "an attempt is granted as asked, within the ceilings, not while draining",
-                        format_args!("{grant:?}"),
-                    );
-                }
-                let fact = AttemptFact {
-                    listing: request.listing,
-                    host,
-                    joiner: request.caller,
-                    key: grant.joiner_key,
-                    created: now,
-                    first_deadline: grant.deadline,
-                    deadline: grant.deadline,
-                    record: key,
-                    sides: [None; 2],
-                    introduced: None,
-                    reports: [None; 2],
-                    ended: None,
-                    told: None,
-                };
-                self.attempts_created += 1;
-                if self.attempts.insert(grant.id, fact).is_some() {
-                    broken("an id is given once", grant.id);
-                }
-                let (fingerprint, deadline) =
-                    (request.idempotency.fingerprint, record_deadline(grant.deadline));
-                self.attempt_records.insert(key, Record { fingerprint, target: grant.id, deadline });
+                self.on_created(now, request, key, grant)
             }
             (Known::New, Reply::Refused(refusal)) => self.check_create_refused(now, request, *refusal),
             _ => {
                 broken("a key is executed once while its record lives", format_args!("{request:?} {reply:?}"))
             }
         }
+    }
+
+    fn on_created(
+        &mut self,
+        now: Instant,
+        request: &CreateAttempt,
+        key: super::RecordKey,
+        grant: &AttemptGrant,
+    ) {
+        let listing = self.live_listing(now, request.listing).filter(|it| it.visible(now));
+        let Some(host) = listing.filter(|it| it.owner.tenant == request.caller.tenant).map(|it| it.owner)
+        else {
+            broken("only what is visible can be joined", format_args!("{request:?} {grant:?}"));
+        };
+        let room = self.attempts_live(now) < self.limits.attempts
+            && self.attempt_records_live(now) < self.limits.attempt_records;
+        if self.drain.is_some() || !room || grant.deadline != now.after(request.lifetime) {
+            broken(
+                "an attempt is granted as asked, within the ceilings, not while draining",
+                format_args!("{grant:?}"),
+            );
+        }
+        let fact = AttemptFact {
+            listing: request.listing,
+            host,
+            joiner: request.caller,
+            key: grant.joiner_key,
+            created: now,
+            first_deadline: grant.deadline,
+            deadline: grant.deadline,
+            record: key,
+            sides: [None; 2],
+            introduced: None,
+            reports: [None; 2],
+            ended: None,
+            told: None,
+        };
+        self.attempts_created += 1;
+        if self.attempts.insert(grant.id, fact).is_some() {
+            broken("an id is given once", grant.id);
+        }
+        let (fingerprint, deadline) = (request.idempotency.fingerprint, record_deadline(grant.deadline));
+        self.attempt_records.insert(key, Record { fingerprint, target: grant.id, deadline });
     }
 
     fn attempt_records_live(&self, now: Instant) -> usize {
@@ -213,132 +221,6 @@ impl Oracle {
                 "an attempt is not refused without cause",
                 format_args!("{request:?} {refusal:?} {listing:?}"),
             );
-        }
-    }
-
-    pub(super) fn on_bind(&mut self, now: Instant, request: &Bind, reply: &Reply) {
-        let proof = &request.proof;
-        let Some(role) = proof.role() else { broken("a BIND has a role", format_args!("{proof:?}")) };
-        let fact = self.live_attempt(now, request.attempt);
-        let right = fact.filter(|it| match role {
-            Role::Host => self.listing_of(now, &proof.key_id) == Some(it.listing),
-            Role::Joiner => it.key == proof.key_id,
-        });
-        let Some(fact) = right.cloned() else {
-            if !matches!(reply, Reply::Refused(Refusal::NotFound | Refusal::Expired)) {
-                broken(
-                    "nobody binds without a right in a live attempt",
-                    format_args!("{request:?} {reply:?}"),
-                );
-            }
-            return;
-        };
-        let side = fact.sides[place(role)];
-        let same = side.is_none_or(|it| it.endpoint == proof.source && it.candidates == request.candidates);
-        let ended = |reason| matches!(reply, Reply::Refused(Refusal::Conflict(it)) if *it == reason);
-        match reply {
-            Reply::Refused(Refusal::StaleSequence) if side.is_none() => {
-                let stale = match role {
-                    Role::Host => !self.moves_on(proof),
-                    Role::Joiner => proof.sequence > rendezvous_shared::limits::SEQUENCE_JUMP_MAX,
-                };
-                if !stale {
-                    broken("a newer datagram is not stale", format_args!("{proof:?}"));
-                }
-            }
-            _ if ended(ConflictReason::EndpointAlreadyBound) && !same => {}
-            _ if !same => {
-                broken("the first endpoint bound wins", format_args!("{request:?} {reply:?} {side:?}"))
-            }
-            Reply::Bind(_)
-            | Reply::Refused(Refusal::Conflict(
-                ConflictReason::SameEndpoint | ConflictReason::NoCommonFamily,
-            )) => {
-                self.on_bound(now, role, request, fact, reply);
-            }
-            _ => broken(
-                "an acknowledged attempt lives until its deadline",
-                format_args!("{request:?} {reply:?}"),
-            ),
-        }
-    }
-
-    fn on_bound(&mut self, now: Instant, role: Role, request: &Bind, mut fact: AttemptFact, reply: &Reply) {
-        let proof = &request.proof;
-        let newly = fact.sides[place(role)].is_none();
-        if newly && role == Role::Host && !self.moves_on(proof) {
-            broken("an older datagram binds no host", format_args!("{proof:?}"));
-        }
-        self.proofs.on_accepted(proof, Some(request.attempt));
-        let (key, endpoint, candidates) = (proof.key_id, proof.source, request.candidates);
-        fact.sides[place(role)].get_or_insert(SideFact { key, endpoint, candidates });
-        match reply {
-            Reply::Refused(Refusal::Conflict(ConflictReason::SameEndpoint)) => {
-                fact.end(now, AttemptReason::SameEndpoint)
-            }
-            Reply::Refused(_) => fact.end(now, AttemptReason::NoCommonFamily),
-            Reply::Bind(BindAnswer::Waiting { notice, peer_bound, .. }) => {
-                if *peer_bound != fact.sides[1 - place(role)].is_some() || fact.introduced.is_some() {
-                    broken("BOUND says whether the peer is bound", format_args!("{reply:?} {fact:?}"));
-                }
-                self.attempts.insert(request.attempt, fact.clone());
-                if let Some(notice) = notice {
-                    self.check_notice(now, fact.listing, notice);
-                }
-            }
-            Reply::Bind(BindAnswer::Replayed { own }) => {
-                if fact.introduced.is_none_or(|told| told[place(role)] != *own) {
-                    broken("the stored introduction is repeated as it was", format_args!("{own:?} {fact:?}"));
-                }
-            }
-            Reply::Bind(BindAnswer::Introduced { own, peer }) => {
-                self.on_introduced(now, role, &mut fact, own, peer)
-            }
-            _ => {}
-        }
-        if fact.ended.is_some() && fact.introduced.is_some() {
-            broken("an introduced attempt is not ended by a BIND", format_args!("{fact:?}"));
-        }
-        self.attempts.insert(request.attempt, fact);
-    }
-
-    fn on_introduced(
-        &mut self,
-        now: Instant,
-        role: Role,
-        fact: &mut AttemptFact,
-        own: &Introduction,
-        peer: &Push,
-    ) {
-        if fact.introduced.is_some() {
-            broken("no introduction happens twice", format_args!("{fact:?}"));
-        }
-        let [Some(host), Some(joiner)] = fact.sides else {
-            broken("both roles are bound before an introduction", format_args!("{fact:?}"));
-        };
-        for side in [host, joiner] {
-            if !self.proofs.has_bound(now, &side.key, own.attempt, side.endpoint) {
-                broken(
-                    "no address is introduced that did not prove itself within 30 s",
-                    format_args!("{side:?} at {now:?}"),
-                );
-            }
-        }
-        if self.live_listing(now, fact.listing).is_none_or(|it| !it.visible(now)) {
-            broken("no introduction without a fresh presence", format_args!("{fact:?}"));
-        }
-        let (mine, other) = if role == Role::Host { (host, joiner) } else { (joiner, host) };
-        let pushed =
-            peer.endpoint == other.endpoint && peer.key_id == other.key && host.endpoint != joiner.endpoint;
-        if !pushed || !tells_of(own, &mine, &other) || !tells_of(&peer.introduction, &other, &mine) {
-            broken("each is told of the other and nobody else", format_args!("{own:?} {peer:?} {fact:?}"));
-        }
-        let told = if role == Role::Host { [*own, peer.introduction] } else { [peer.introduction, *own] };
-        fact.introduced = Some(told);
-        fact.deadline = fact.deadline.max(now.after(INTRODUCED_LIFETIME_MIN));
-        self.introductions += 1;
-        if let Some(record) = self.attempt_records.get_mut(&fact.record) {
-            record.deadline = record.deadline.max(record_deadline(fact.deadline));
         }
     }
 
@@ -491,20 +373,4 @@ impl AttemptFact {
         }
         self.told = Some(reason);
     }
-}
-
-/// Whether what `own` is told is where `peer` proved to be, in `own`'s family where the peer has one, and LAN
-/// candidates only behind one address.
-fn tells_of(told: &Introduction, own: &SideFact, peer: &SideFact) -> bool {
-    let proved = [Some(peer.endpoint), peer.candidates.second];
-    let second =
-        told.peer_second.is_none_or(|it| proved.contains(&Some(it)) && it.family() != told.peer.family());
-    let common = [Some(own.endpoint), own.candidates.second]
-        .into_iter()
-        .flatten()
-        .any(|it| it.family() == told.peer.family());
-    let ips = |side: &SideFact| [Some(side.endpoint), side.candidates.second].map(|it| it.map(Endpoint::ip));
-    let together = ips(own).iter().flatten().any(|ip| ips(peer).contains(&Some(*ip)));
-    let lan = if together { told.lan == peer.candidates.lan } else { told.lan == [None; 2] };
-    proved.contains(&Some(told.peer)) && second && common && lan
 }

@@ -5,6 +5,7 @@
 
 mod attempts;
 mod audit;
+mod introductions;
 mod listings;
 mod proofs;
 

@@ -84,7 +84,7 @@ impl World {
     }
 
     /// A request reaches the server.
-    pub(crate) fn call_arrives(&mut self, call: Call) {
+    pub(crate) fn call_arrives(&mut self, call: Box<Call>) {
         let Some(server) = &mut self.server else { return };
         if let Err(call) = server.take_in(call) {
             self.reached.faults.count(Fault::TinyLane);

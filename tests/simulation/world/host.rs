@@ -3,10 +3,9 @@
 use core::time::Duration;
 
 use rand::{Rng, RngExt};
-use rendezvous_client::host::{Host, HostEvent};
-use rendezvous_client::{AttemptEvent, HostCredentials, Machine, RoleKey};
-use rendezvous_shared::endpoint::Endpoint;
-use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId, Role, TenantId};
+use rendezvous_client::host::Host;
+use rendezvous_client::{HostCredentials, Machine, RoleKey};
+use rendezvous_shared::id::{ListingId, PrincipalId, TenantId};
 use rendezvous_shared::limits::PRESENCE_REFRESH;
 use rendezvous_shared::outcome::Refusal;
 use rendezvous_shared::store::{
@@ -26,7 +25,7 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is being asked of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Job {
+pub(super) enum Job {
     Register,
     Renew,
     Pending,
@@ -49,21 +48,25 @@ pub(crate) struct HostAgent {
     pub(crate) down_until: Instant,
     /// It said goodbye for good.
     pub(crate) closed: bool,
+    /// The key in use; a process that starts again may have it still.
+    pub(super) key: Option<RoleKey>,
+    /// Whether it goes on with that key and its listing, in a new session, when it is back.
+    pub(super) resumes: bool,
     /// It says goodbye.
-    leaving: bool,
-    clock_ahead: Duration,
-    slot: Option<String>,
-    visibility: Visibility,
-    lease: Duration,
-    renew_at: Instant,
-    renew_earliest: Instant,
-    register_at: Instant,
+    pub(super) leaving: bool,
+    pub(super) clock_ahead: Duration,
+    pub(super) slot: Option<String>,
+    pub(super) visibility: Visibility,
+    pub(super) lease: Duration,
+    pub(super) renew_at: Instant,
+    pub(super) renew_earliest: Instant,
+    pub(super) register_at: Instant,
     /// When it registers again once it is gone.
-    returns_at: Instant,
+    pub(super) returns_at: Instant,
     /// Kept until a registration is known to be done.
-    register_key: Option<[u8; 16]>,
-    pending_wanted: bool,
-    job: Option<(Job, u64, Instant)>,
+    pub(super) register_key: Option<[u8; 16]>,
+    pub(super) pending_wanted: bool,
+    pub(super) job: Option<(Job, u64, Instant)>,
 }
 
 impl HostAgent {
@@ -73,7 +76,7 @@ impl HostAgent {
     }
 
     /// Its own clock at `world`.
-    fn clock(&self, world: Instant) -> Instant {
+    pub(super) fn clock(&self, world: Instant) -> Instant {
         world.after(self.clock_ahead)
     }
 
@@ -94,7 +97,7 @@ impl HostAgent {
         machine.min(job).max(self.frozen_until).max(self.down_until)
     }
 
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.machine = None;
         self.listing = None;
         self.job = None;
@@ -120,6 +123,8 @@ impl World {
             frozen_until: Instant::ZERO,
             down_until: Instant::ZERO,
             closed: false,
+            key: None,
+            resumes: false,
             leaving: false,
             clock_ahead: Duration::from_millis(self.rng.random_range(0..1_000_000)),
             slot: self.rng.random_bool(0.7).then(|| format!("slot {number}")),
@@ -143,6 +148,10 @@ impl World {
             host.register_at = Instant::MAX;
             return;
         }
+        if now >= host.down_until && core::mem::take(&mut host.resumes) {
+            self.resume(at);
+        }
+        let host = &mut self.hosts[at];
         if let Some(machine) = &mut host.machine {
             machine.handle_timeout(now.after(host.clock_ahead));
         }
@@ -179,7 +188,7 @@ impl World {
         }
     }
 
-    fn host_asks(&mut self, at: usize, job: Job) {
+    pub(super) fn host_asks(&mut self, at: usize, job: Job) {
         let host = &self.hosts[at];
         let caller = host.caller;
         let transition = match (job, host.listing) {
@@ -239,6 +248,7 @@ impl World {
                 let host = &mut self.hosts[at];
                 host.listing = host.listing.map(|(id, _)| (id, grant.version));
                 host.renew_at = now.after(grant.lifetime / 3);
+                host.key = key.clone().or(host.key.take());
                 let own = host.clock(now);
                 let halted = host.machine.as_mut().is_some_and(|machine| {
                     if let Some(key) = key {
@@ -274,17 +284,27 @@ impl World {
     fn host_registered(&mut self, at: usize, grant: &ListingGrant) {
         // Another instance may answer by now; then this key opens nothing, and the host finds out.
         let now = self.now;
-        let server = if self.net.is_v6(self.hosts[at].node) { SERVER_V6 } else { SERVER_V4 };
         let Some(key) = self.role_key(grant.lease.presence_key) else { return self.register_again(at) };
-        let credentials =
-            HostCredentials { instance: key.id.instance(), key, server, refresh: PRESENCE_REFRESH };
-        let seed = self.rng.random();
-        let lan = self.net.lan_of(self.hosts[at].node);
         let host = &mut self.hosts[at];
+        host.key = Some(key.clone());
         host.register_key = None;
         host.pending_wanted = false;
         host.listing = Some((grant.view.id, grant.lease.version));
         host.renew_at = now.after(grant.lease.lifetime / 3);
+        self.log.line(now, format_args!("host{at} registered {}", grant.view.id));
+        self.start_machine(at, key);
+    }
+
+    /// Goes on with `key`, in the machine there is or in a new one.
+    fn start_machine(&mut self, at: usize, key: RoleKey) {
+        let now = self.now;
+        let node = self.hosts[at].node;
+        let server = if self.net.is_v6(node) { SERVER_V6 } else { SERVER_V4 };
+        let credentials =
+            HostCredentials { instance: key.id.instance(), key, server, refresh: PRESENCE_REFRESH };
+        let seed = self.rng.random();
+        let lan = self.net.lan_of(node);
+        let host = &mut self.hosts[at];
         let own = host.clock(now);
         match &mut host.machine {
             Some(machine) => machine.replace(own, credentials),
@@ -294,7 +314,14 @@ impl World {
                 host.machine = Some(machine);
             }
         }
-        self.log.line(now, format_args!("host{at} registered {}", grant.view.id));
+    }
+
+    /// The process is back and has its key and its listing still.
+    fn resume(&mut self, at: usize) {
+        self.log.line(self.now, format_args!("host{at} resumes"));
+        let Some(key) = self.hosts[at].key.clone() else { return self.register_again(at) };
+        self.hosts[at].renew_at = self.now;
+        self.start_machine(at, key);
     }
 
     /// The secret of a key, as HTTP hands it out with the key: only the instance that runs can.
@@ -335,119 +362,6 @@ impl World {
     /// Asks for pending attempts now and then, as a host that long-polls does.
     pub(crate) fn host_looks(&mut self, at: usize) {
         self.hosts[at].pending_wanted |= self.hosts[at].listing.is_some();
-    }
-
-    /// Sends what host `at` wants sent, and hears what it tells.
-    pub(crate) fn drain_host(&mut self, at: usize) {
-        while let Some(transmit) = self.hosts[at].machine.as_mut().and_then(Machine::poll_transmit) {
-            self.send(self.hosts[at].node, transmit.to, transmit.bytes());
-        }
-        while let Some(event) = self.hosts[at].machine.as_mut().and_then(Machine::poll_event) {
-            self.log.line(self.now, format_args!("host{at} {event:?}"));
-            self.on_host_event(at, &event);
-        }
-    }
-
-    fn on_host_event(&mut self, at: usize, event: &HostEvent) {
-        let spread = Duration::from_millis(self.rng.random_range(0..250));
-        let now = self.now;
-        let host = &mut self.hosts[at];
-        match event {
-            HostEvent::ChangePort => {
-                let node = host.node;
-                self.net.change_port(node);
-                let lan = self.net.lan_of(node);
-                if let Some(machine) = &mut self.hosts[at].machine {
-                    machine.set_lan([lan, None]);
-                }
-            }
-            HostEvent::InstanceChanged { .. } => {
-                host.renew_at = host.renew_at.min(now.after(spread).max(host.renew_earliest));
-            }
-            HostEvent::PresenceRefused(refused) if refused.is_gone() => {
-                host.renew_at = host.renew_at.min(now.after(spread).max(host.renew_earliest));
-            }
-            HostEvent::AttemptsPending => host.pending_wanted = true,
-            HostEvent::Attempt { attempt, event } => {
-                let node = host.node;
-                self.on_attempt_event(node, *attempt, Role::Host, event);
-            }
-            HostEvent::Closed { .. } if host.listing.is_none() => host.stop(),
-            HostEvent::Closed { .. } => self.host_asks(at, Job::Delete),
-            HostEvent::PresenceRefused(_) | HostEvent::Refreshed { .. } | HostEvent::Draining => {}
-        }
-    }
-
-    /// What either side of an attempt tells must be so.
-    pub(crate) fn on_attempt_event(
-        &mut self,
-        node: NodeId,
-        attempt: AttemptId,
-        role: Role,
-        event: &AttemptEvent,
-    ) {
-        match event {
-            AttemptEvent::Introduced { peer } => {
-                let told = self.oracle.peer_told(attempt, role);
-                // After a restart nothing is left to compare with: a datagram may still be on its way.
-                if told.is_some_and(|told| Endpoint::from(*peer) != told.peer) {
-                    crate::oracle::broken(
-                        "a peer is told of the right peer only",
-                        format_args!("{attempt} {peer} {told:?}"),
-                    );
-                }
-                self.introduced_to(attempt, role);
-            }
-            AttemptEvent::Connected { peer, .. } => self.check_connected(node, attempt, role, *peer),
-            _ => {}
-        }
-    }
-
-    /// Kills host `at`; it comes back later, on another port.
-    pub(crate) fn crash_host(&mut self, at: usize) {
-        let back = self.now.after(Duration::from_millis(self.rng.random_range(500..15_000)));
-        let host = &mut self.hosts[at];
-        host.returns_at = back;
-        host.down_until = back;
-        host.stop();
-        let node = host.node;
-        self.net.change_port(node);
-    }
-
-    /// Host `at` says BYE and deletes its listing; unless `for_good` it comes back later.
-    pub(crate) fn close_host(&mut self, at: usize, for_good: bool) {
-        let back = self.now.after(Duration::from_millis(self.rng.random_range(3_000..10_000)));
-        let now = self.now;
-        let host = &mut self.hosts[at];
-        host.closed |= for_good;
-        host.returns_at = if host.closed { Instant::MAX } else { back };
-        if core::mem::replace(&mut host.leaving, true) {
-            return;
-        }
-        host.register_at = Instant::MAX;
-        host.renew_at = Instant::MAX;
-        host.job = None;
-        host.pending_wanted = false;
-        let own = host.clock(now);
-        match &mut host.machine {
-            Some(machine) => machine.close(own),
-            None => host.stop(),
-        }
-        self.drain_host(at);
-    }
-
-    /// A datagram reaches host `at`.
-    pub(crate) fn host_hears(&mut self, at: usize, from: std::net::SocketAddr, bytes: &[u8]) {
-        let now = self.now;
-        let host = &mut self.hosts[at];
-        if now < host.frozen_until {
-            return;
-        }
-        let own = host.clock(now);
-        if let Some(machine) = &mut host.machine {
-            machine.handle_datagram(own, from, bytes);
-        }
-        self.drain_host(at);
     }
 }
 

@@ -151,7 +151,11 @@ impl World {
             connected: false,
             stage: Stage::Browsing,
             key,
-            lifetime: Duration::from_secs(self.rng.random_range(5..=20)),
+            lifetime: Duration::from_secs(if self.rng.random_bool(0.3) {
+                self.rng.random_range(30..=60)
+            } else {
+                self.rng.random_range(5..=20)
+            }),
             tries: 0,
             job: None,
             wake_at: self.now,
@@ -280,7 +284,11 @@ impl World {
         let Some(joiner) = self.joiners.get_mut(&at) else { return };
         joiner.stage = Stage::Playing;
         joiner.attempt = Some(grant.id);
-        let Some(key) = key.filter(|_| !crash) else {
+        // Some vanish in the middle of it.
+        let at_once = crash && self.rng.random_bool(0.5);
+        let vanishes = self.now.after(Duration::from_millis(self.rng.random_range(50..2_000)));
+        joiner.leaves_at = if crash { vanishes } else { Instant::MAX };
+        let Some(key) = key.filter(|_| !at_once) else {
             self.log.line(self.now, format_args!("joiner{at} vanishes"));
             joiner.stage = Stage::Over;
             return;
@@ -372,33 +380,5 @@ impl World {
             Player::Nobody => {}
         }
         self.drain_joiner(at);
-    }
-
-    /// Both ends of a link say that they hear each other: they must be the ends of one attempt.
-    pub(crate) fn check_connected(&mut self, node: NodeId, attempt: AttemptId, role: Role, peer: SocketAddr) {
-        let joiner = self.joiners.iter_mut().find(|(_, it)| it.attempt == Some(attempt));
-        let Some((_, joiner)) = joiner else { return };
-        let at = self.net.owner(peer);
-        let right = match role {
-            Role::Host => at == Some(joiner.node),
-            Role::Joiner => at.is_some_and(|at| self.hosts.iter().any(|host| host.node == at)),
-        };
-        if !right || at == Some(node) {
-            crate::oracle::broken(
-                "a link connects the two peers of an attempt",
-                format_args!("{attempt} {role:?} {peer} is {at:?}"),
-            );
-        }
-        joiner.connected |= role == Role::Joiner;
-        self.reached.connected += u64::from(role == Role::Joiner);
-        self.reached.met_on_lan += u64::from(super::net::is_lan(peer));
-    }
-
-    /// A side was told of its peer.
-    pub(crate) fn introduced_to(&mut self, attempt: AttemptId, role: Role) {
-        let joiner = self.joiners.values_mut().find(|it| it.attempt == Some(attempt));
-        if let Some(joiner) = joiner.filter(|_| role == Role::Joiner) {
-            joiner.introduced = true;
-        }
     }
 }

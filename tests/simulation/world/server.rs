@@ -101,13 +101,13 @@ impl Server {
     }
 
     /// Takes a request in; gives it back when its lane is full.
-    pub(crate) fn take_in(&mut self, call: Call) -> Result<(), Call> {
+    pub(crate) fn take_in(&mut self, call: Box<Call>) -> Result<(), Box<Call>> {
         let (lane, room) =
             if call.operator { (&mut self.operator, OPERATOR_LANE_MAX) } else { (&mut self.http, self.lane) };
         if lane.len() >= room {
             return Err(call);
         }
-        lane.push_back(call);
+        lane.push_back(*call);
         Ok(())
     }
 
