@@ -82,6 +82,10 @@ labels! {
         HostFreeze = "host_freeze",
         /// A joiner vanishes.
         JoinerCrash = "joiner_crash",
+        /// A joiner takes its time between its attempt and its first datagram.
+        JoinerLate = "joiner_late",
+        /// A host says BYE and is killed before it deletes its listing.
+        HostLeaves = "host_leaves",
         /// A joiner withdraws.
         Cancel = "cancel",
         /// A host declines.

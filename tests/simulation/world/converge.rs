@@ -15,6 +15,8 @@ use crate::oracle::broken;
 const LIFETIME: Duration = PRESENCE_LIFETIME;
 /// Everything is well again within this after the last fault.
 const CONVERGENCE: Duration = LIFETIME.saturating_mul(3);
+/// A refresh interval, three seconds, and some requests of the control plane; `docs/protocol.md`, section 11.
+const BACK_AFTER_RESTART: Duration = Duration::from_secs(16);
 /// What was on its way when the faults stopped arrives within this or not at all.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
@@ -27,13 +29,21 @@ impl World {
         let calm = self.plan.calm_from();
         while self.step(calm) {}
         self.calm_down();
-        self.converge("hosts are back within three lifetimes of the last fault", Self::hosts_are_back);
+        let within = CONVERGENCE;
+        self.converge(
+            "hosts are back within three lifetimes of the last fault",
+            within,
+            Self::hosts_are_back,
+        );
         self.look();
+        if self.rng.random_bool(0.3) {
+            self.restart_in_calm();
+        }
         self.joiners.clear();
         for host in 0..self.hosts.len() {
             self.add_joiner(Some(host));
         }
-        self.converge("new pairs meet within three lifetimes", Self::pairs_met);
+        self.converge("new pairs meet within three lifetimes", within, Self::pairs_met);
         self.look();
         if self.rng.random_bool(0.5) {
             self.drain_all()
@@ -71,8 +81,15 @@ impl World {
         self.flights.retain(|(at, _), event| *at <= latest || matches!(event, Event::Answer(..)));
     }
 
-    fn converge(&mut self, what: &str, done: impl Fn(&Self) -> Option<String>) {
-        let end = self.now.after(CONVERGENCE);
+    /// With no other fault, hosts notice a restart by their datagrams, long before their leases would tell.
+    fn restart_in_calm(&mut self) {
+        self.stop_server();
+        while self.back_at != Instant::MAX && self.step(self.back_at) {}
+        self.converge("hosts are back soon after a restart", BACK_AFTER_RESTART, Self::hosts_are_back);
+    }
+
+    fn converge(&mut self, what: &str, within: Duration, done: impl Fn(&Self) -> Option<String>) {
+        let end = self.now.after(within);
         loop {
             let Some(missing) = done(self) else { return };
             if !self.step(end) {

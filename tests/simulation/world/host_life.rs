@@ -11,6 +11,7 @@ use rendezvous_shared::time::Instant;
 
 use super::World;
 use super::host::Job;
+use crate::reached::Fault;
 
 impl World {
     /// Sends what host `at` wants sent, and hears what it tells.
@@ -27,6 +28,7 @@ impl World {
     fn on_host_event(&mut self, at: usize, event: &HostEvent) {
         let spread = Duration::from_millis(self.rng.random_range(0..250));
         let now = self.now;
+        let leaves = matches!(event, HostEvent::Closed { .. }) && self.chance(Fault::HostLeaves);
         let host = &mut self.hosts[at];
         match event {
             HostEvent::ChangePort => {
@@ -48,7 +50,7 @@ impl World {
                 let node = host.node;
                 self.on_attempt_event(node, *attempt, Role::Host, event);
             }
-            HostEvent::Closed { .. } if host.listing.is_none() => host.stop(),
+            HostEvent::Closed { .. } if leaves || host.listing.is_none() => host.stop(),
             HostEvent::Closed { .. } => self.host_asks(at, Job::Delete),
             HostEvent::PresenceRefused(_) | HostEvent::Refreshed { .. } | HostEvent::Draining => {}
         }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rand::{Rng, RngExt};
 use rendezvous_client::joiner::{Joiner, JoinerEvent};
-use rendezvous_client::{AttemptEvent, JoinerCredentials, Machine};
+use rendezvous_client::{AttemptEvent, JoinerCredentials, Machine, RoleKey};
 use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId, Role};
 use rendezvous_shared::outcome::Refusal;
 use rendezvous_shared::store::{
@@ -33,6 +33,8 @@ const STAY: Duration = Duration::from_secs(3);
 enum Stage {
     Browsing,
     Creating(ListingId),
+    /// Has an attempt, and takes its time.
+    Waiting(Box<RoleKey>, Instant),
     Playing,
     Asking,
     Over,
@@ -151,7 +153,7 @@ impl World {
             connected: false,
             stage: Stage::Browsing,
             key,
-            lifetime: Duration::from_secs(if self.rng.random_bool(0.3) {
+            lifetime: Duration::from_secs(if self.plan.long_attempts && self.rng.random_bool(0.3) {
                 self.rng.random_range(30..=60)
             } else {
                 self.rng.random_range(5..=20)
@@ -202,6 +204,10 @@ impl World {
         let Some(joiner) = self.joiners.get(&at) else { return };
         let caller = joiner.caller;
         let transition = match &joiner.stage {
+            Stage::Waiting(key, over) => {
+                let (key, over) = (RoleKey::clone(key), *over);
+                return self.joiner_plays(at, key, over);
+            }
             Stage::Browsing => {
                 // A friend told it the id, or it browses.
                 let wanted = joiner.wants.or_else(|| {
@@ -279,10 +285,9 @@ impl World {
     fn joiner_created(&mut self, at: usize, grant: &AttemptGrant) {
         let key = self.role_key(grant.joiner_key);
         let crash = self.chance(Fault::JoinerCrash);
-        let rogue = self.chance(Fault::Rogue);
-        let seed = self.rng.random();
+        let late = self.chance(Fault::JoinerLate);
+        let cancel = self.chance(Fault::Cancel);
         let Some(joiner) = self.joiners.get_mut(&at) else { return };
-        joiner.stage = Stage::Playing;
         joiner.attempt = Some(grant.id);
         // Some vanish in the middle of it.
         let at_once = crash && self.rng.random_bool(0.5);
@@ -293,29 +298,45 @@ impl World {
             joiner.stage = Stage::Over;
             return;
         };
-        let server = if self.net.is_v6(joiner.node) { SERVER_V6 } else { SERVER_V4 };
-        let lan = [self.net.lan_of(joiner.node), None];
-        if rogue && joiner.wants.is_none() {
-            joiner.leaves_at = self.now.after(joiner.lifetime);
-            joiner.second = (!self.net.is_v6(joiner.node))
-                .then(|| self.net.add_node(self.net.site_of(joiner.node), true));
-            joiner.player = Player::Rogue(Box::new(Rogue::new(key, grant.id, self.now)));
-        } else {
-            let credentials = JoinerCredentials {
-                instance: key.id.instance(),
-                key,
-                attempt: grant.id,
-                server,
-                lifetime: grant.lifetime,
-                lan,
-            };
-            let own = self.now.after(joiner.clock_ahead);
-            joiner.player = Player::Machine(Box::new(Joiner::new(credentials, seed, own)));
-        }
+        let over = self.now.after(joiner.lifetime);
+        joiner.stage = Stage::Waiting(Box::new(key), over);
+        let waits = if late { self.rng.random_range(1_000..12_000) } else { 0 };
+        joiner.wake_at = self.now.after(Duration::from_millis(waits));
         let (attempt, caller) = (grant.id, joiner.caller);
-        if self.chance(Fault::Cancel) {
+        if cancel {
             self.ask(Asker::Nobody, Transition::CancelAttempt(CancelAttempt { caller, attempt }));
         }
+        if !late {
+            self.joiner_acts(at);
+        }
+    }
+
+    /// Begins to play, in an attempt that is over at `over`.
+    fn joiner_plays(&mut self, at: usize, key: RoleKey, over: Instant) {
+        let rogue = self.chance(Fault::Rogue);
+        let seed = self.rng.random();
+        let now = self.now;
+        let Some(joiner) = self.joiners.get_mut(&at) else { return };
+        joiner.stage = Stage::Playing;
+        joiner.wake_at = Instant::MAX;
+        let Some(attempt) = joiner.attempt else { return };
+        if rogue && joiner.wants.is_none() {
+            joiner.leaves_at = now.after(joiner.lifetime);
+            joiner.second = (!self.net.is_v6(joiner.node))
+                .then(|| self.net.add_node(self.net.site_of(joiner.node), true));
+            joiner.player = Player::Rogue(Box::new(Rogue::new(key, attempt, now)));
+            return;
+        }
+        let credentials = JoinerCredentials {
+            instance: key.id.instance(),
+            key,
+            attempt,
+            server: if self.net.is_v6(joiner.node) { SERVER_V6 } else { SERVER_V4 },
+            lifetime: over.since(now),
+            lan: [self.net.lan_of(joiner.node), None],
+        };
+        let own = now.after(joiner.clock_ahead);
+        joiner.player = Player::Machine(Box::new(Joiner::new(credentials, seed, own)));
         self.drain_joiner(at);
     }
 

@@ -40,7 +40,7 @@ impl World {
         self.disturb_clients();
         self.attack();
         let host = self.rng.random_range(0..self.hosts.len());
-        if self.rng.random_bool(0.2) {
+        if self.rng.random_bool(0.5) {
             self.host_looks(host);
         }
     }

@@ -42,10 +42,15 @@ pub(crate) struct Plan {
     pub(crate) quotas: Quotas,
     /// Time between a datagram's sending and its arrival, at least and at most.
     pub(crate) latency: (Duration, Duration),
+    /// Leases that hosts ask for, in seconds, at least and at most.
+    pub(crate) leases: (u64, u64),
+    /// Whether some attempts live longer than an address stays proved.
+    pub(crate) long_attempts: bool,
     /// The faulty phases, one behind the other.
     pub(crate) phases: Vec<Phase>,
 }
 
+const MOSTLY: (f64, f64) = (0.3, 0.9);
 const OFTEN: (f64, f64) = (0.05, 0.35);
 const SOMETIMES: (f64, f64) = (0.01, 0.10);
 const SELDOM: (f64, f64) = (0.005, 0.03);
@@ -57,7 +62,8 @@ fn bounds(fault: Fault) -> (f64, f64) {
         Fault::Duplicate | Fault::CallDuplicated | Fault::CallLate | Fault::KeyReused => SOMETIMES,
         Fault::Delay | Fault::Corrupt | Fault::Truncate | Fault::Restart | Fault::Drain => SELDOM,
         Fault::ReplayElsewhere | Fault::ReplaySpoofed | Fault::ReplayCorrupt | Fault::Garbage => OFTEN,
-        Fault::JoinerCrash | Fault::Cancel | Fault::Decline | Fault::EagerHost => OFTEN,
+        Fault::JoinerCrash | Fault::JoinerLate | Fault::Cancel | Fault::Decline => OFTEN,
+        Fault::EagerHost | Fault::HostLeaves => MOSTLY,
         Fault::SharedSocket | Fault::Rogue => OFTEN,
         _ => SOMETIMES,
     }
@@ -91,6 +97,9 @@ impl Plan {
             } else {
                 Quotas { listings_per_owner: 100, listings_per_tenant: 100, attempts_per_tenant: 100 }
             },
+            // Records are tight in a tiny store, and outlive the leases.
+            leases: if tiny || rng.random_bool(0.6) { (10, 24) } else { (40, 60) },
+            long_attempts: !tiny,
             latency: (
                 Duration::from_millis(latency_min),
                 Duration::from_millis(latency_min + rng.random_range(1..=60)),
