@@ -1,8 +1,8 @@
 //! Attempts: what was acknowledged of them, and who was told of whom.
 
 use rendezvous_shared::credential::KeyId;
-use rendezvous_shared::endpoint::Endpoint;
-use rendezvous_shared::id::{AttemptId, ListingId, Role};
+use rendezvous_shared::endpoint::{Endpoint, Family};
+use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId, Role, TenantId};
 use rendezvous_shared::limits::RESULT_LIFETIME;
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
@@ -13,6 +13,7 @@ use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
 
 use super::{Known, Oracle, Record, broken, conflict, known, record_deadline, record_key};
+use crate::reached::REVOCATIONS;
 
 /// A bound role.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,20 @@ pub(super) const fn place(role: Role) -> usize {
 }
 
 impl AttemptFact {
+    /// Ends it if it lives and this principal joined in it.
+    pub(super) fn end_if_joined_by(
+        &mut self,
+        now: Instant,
+        tenant: TenantId,
+        principal: PrincipalId,
+        reason: AttemptReason,
+    ) {
+        let joined = self.joiner.tenant == tenant && self.joiner.principal == principal;
+        if joined && self.ended.is_none() && self.deadline > now {
+            self.end(now, reason);
+        }
+    }
+
     pub(super) fn end(&mut self, now: Instant, reason: AttemptReason) {
         self.ended = Some((now, reason));
     }
@@ -111,6 +126,11 @@ impl Oracle {
     pub(super) fn awaits_host(&self, now: Instant, attempt: AttemptId, listing: ListingId) -> bool {
         let waits = |it: &AttemptFact| it.listing == listing && matches!(it.sides, [None, Some(_)]);
         self.live_attempt(now, attempt).is_some_and(waits)
+    }
+
+    /// The family in which the joiner of `attempt` bound.
+    pub(super) fn joiner_family(&self, attempt: AttemptId) -> Option<Family> {
+        Some(self.attempts.get(&attempt)?.sides[1]?.endpoint.family())
     }
 
     /// Where the peer of `role` is, if the two were introduced.
@@ -362,6 +382,8 @@ impl AttemptFact {
         let right = match self.ended {
             Some((_, known)) => reason == known,
             None if gone && reason == AttemptReason::ListingGone => true,
+            // Whoever revoked the listing or its owner ended its attempts.
+            None if gone && REVOCATIONS && reason == AttemptReason::Revoked => true,
             None => !gone && self.reasons_at_deadline().contains(&reason),
         };
         let kept = view.times.ended.is_some_and(|at| now.since(at) <= RESULT_LIFETIME);

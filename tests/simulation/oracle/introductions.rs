@@ -68,10 +68,23 @@ impl Oracle {
         let (key, endpoint, candidates) = (proof.key_id, proof.source, request.candidates);
         fact.sides[place(role)].get_or_insert(SideFact { key, endpoint, candidates });
         match reply {
-            Reply::Refused(Refusal::Conflict(ConflictReason::SameEndpoint)) => {
-                fact.end(now, AttemptReason::SameEndpoint)
+            Reply::Refused(Refusal::Conflict(reason)) => {
+                let same = fact.endpoints().is_some_and(|[host, joiner]| {
+                    host.iter().flatten().any(|it| joiner.contains(&Some(*it)))
+                });
+                let apart = fact.endpoints().is_some_and(|[host, joiner]| {
+                    let families = |side: [Option<Endpoint>; 2]| side.map(|it| it.map(Endpoint::family));
+                    families(host).iter().flatten().all(|it| !families(joiner).contains(&Some(*it)))
+                });
+                let (right, end) = match reason {
+                    ConflictReason::SameEndpoint => (same, AttemptReason::SameEndpoint),
+                    _ => (apart, AttemptReason::NoCommonFamily),
+                };
+                if !right {
+                    broken("an attempt is not ended without cause", format_args!("{reason:?} {fact:?}"));
+                }
+                fact.end(now, end);
             }
-            Reply::Refused(_) => fact.end(now, AttemptReason::NoCommonFamily),
             Reply::Bind(BindAnswer::Waiting { notice, peer_bound, .. }) => {
                 if *peer_bound != fact.sides[1 - place(role)].is_some() || fact.introduced.is_some() {
                     broken("BOUND says whether the peer is bound", format_args!("{reply:?} {fact:?}"));
@@ -81,10 +94,10 @@ impl Oracle {
                     self.check_notice(now, fact.listing, notice);
                 }
             }
-            Reply::Bind(BindAnswer::Replayed { own }) => {
-                if fact.introduced.is_none_or(|told| told[place(role)] != *own) {
-                    broken("the stored introduction is repeated as it was", format_args!("{own:?} {fact:?}"));
-                }
+            Reply::Bind(BindAnswer::Replayed { own })
+                if fact.introduced.is_none_or(|told| told[place(role)] != *own) =>
+            {
+                broken("the stored introduction is repeated as it was", format_args!("{own:?} {fact:?}"));
             }
             Reply::Bind(BindAnswer::Introduced { own, peer }) => {
                 self.on_introduced(now, role, &mut fact, own, peer)
@@ -135,6 +148,14 @@ impl Oracle {
         if let Some(record) = self.attempt_records.get_mut(&fact.record) {
             record.deadline = record.deadline.max(record_deadline(fact.deadline));
         }
+    }
+}
+
+impl AttemptFact {
+    /// Where host and joiner can be reached, once both are bound.
+    fn endpoints(&self) -> Option<[[Option<Endpoint>; 2]; 2]> {
+        let all = |side: SideFact| [Some(side.endpoint), side.candidates.second];
+        Some([all(self.sides[0]?), all(self.sides[1]?)])
     }
 }
 

@@ -149,6 +149,15 @@ impl Oracle {
         if !there || !self.proofs.has_presence(now, &notice.host_key, notice.endpoint) {
             broken("NOTICE goes to the newest proved endpoint", format_args!("{notice:?} {fact:?}"));
         }
+        let wanted = self.joiner_family(notice.attempt);
+        let in_wanted = |(at, until): &&(Endpoint, Instant)| Some(at.family()) == wanted && *until > now;
+        let has_wanted = fact.is_some_and(|it| it.presence.iter().flatten().any(|it| in_wanted(&it)));
+        if has_wanted && Some(notice.endpoint.family()) != wanted {
+            broken(
+                "NOTICE comes in the joiner's family where there is one",
+                format_args!("{notice:?} {fact:?}"),
+            );
+        }
         if !self.awaits_host(now, notice.attempt, id) {
             broken("NOTICE names an attempt whose joiner waits", format_args!("{notice:?}"));
         }
@@ -356,6 +365,13 @@ impl Oracle {
 }
 
 impl ListingFact {
+    /// It is removed, whoever owns it.
+    pub(super) fn take_away(&mut self, now: Instant) {
+        if self.lives(now) {
+            self.gone = Some(now);
+        }
+    }
+
     fn check_renewed(&mut self, now: Instant, request: &RenewLease, grant: &LeaseGrant) {
         let asked = request.lease.unwrap_or(grant.lifetime);
         let good = grant.version == self.version + 1

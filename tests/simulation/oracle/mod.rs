@@ -8,18 +8,20 @@ mod audit;
 mod introductions;
 mod listings;
 mod proofs;
+mod revocations;
 
 use core::fmt;
 use std::collections::BTreeMap;
 
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::endpoint::{AddressPolicy, Family};
-use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, TenantId};
+use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, RevocationId, TenantId};
 use rendezvous_shared::limits::{Limits, RECORD_GRACE, SEQUENCE_JUMP_MAX};
 use rendezvous_shared::outcome::{ConflictReason, Refusal};
 use rendezvous_shared::store::{Caller, DatagramProof, DrainView, IdempotencyKey, Quotas, Reply, Transition};
 use rendezvous_shared::time::Instant;
 
+use crate::reached::REVOCATIONS;
 pub(crate) use audit::browse;
 pub(crate) use proofs::{Proofs, Seen, Verdict};
 
@@ -79,6 +81,7 @@ pub(crate) struct Oracle {
     listing_records: BTreeMap<RecordKey, Record<ListingId>>,
     attempt_records: BTreeMap<RecordKey, Record<AttemptId>>,
     freshness: BTreeMap<([u8; 32], bool), Freshness>,
+    revocations: BTreeMap<RevocationId, revocations::RevocationFact>,
     drain: Option<Instant>,
     attempts_created: u64,
     introductions: u64,
@@ -102,6 +105,7 @@ impl Oracle {
             listing_records: BTreeMap::new(),
             attempt_records: BTreeMap::new(),
             freshness: BTreeMap::new(),
+            revocations: BTreeMap::new(),
             drain: None,
             attempts_created: 0,
             introductions: 0,
@@ -115,7 +119,12 @@ impl Oracle {
 
     /// Judges what the store answered to `transition` at `now`.
     pub(crate) fn on_reply(&mut self, now: Instant, transition: &Transition, reply: &Reply) {
+        self.check_barred(now, transition, reply);
         match (transition, reply) {
+            (_, Reply::Refused(Refusal::Revoked)) => {}
+            (Transition::Revoke(it), Reply::Revoked(view)) => self.on_revoke(now, it, view),
+            (Transition::LiftRevocation(it), _) if REVOCATIONS => self.on_lift(it.revocation, reply),
+            (Transition::ListRevocations(_), Reply::Revocations(_)) => {}
             (_, Reply::Refused(Refusal::Draining { .. })) if self.drain.is_some() => {}
             (_, Reply::Refused(Refusal::ServiceUnavailable)) if !has_effect_here(transition) => {}
             (_, Reply::Refused(Refusal::Draining { .. } | Refusal::ServiceUnavailable)) => broken(
@@ -180,10 +189,11 @@ impl Oracle {
 
 /// Whether the store of today knows this transition.
 fn has_effect_here(transition: &Transition) -> bool {
-    !matches!(
-        transition,
-        Transition::Revoke(_) | Transition::ListRevocations(_) | Transition::LiftRevocation(_)
-    )
+    REVOCATIONS
+        || !matches!(
+            transition,
+            Transition::Revoke(_) | Transition::ListRevocations(_) | Transition::LiftRevocation(_)
+        )
 }
 
 /// A record is kept until this long after what it stands for.

@@ -74,6 +74,7 @@ impl World {
                 ring.stalled_until = ring.stalled_until.min(own);
             }
         }
+        self.lift_revocations();
         for host in &mut self.hosts {
             host.frozen_until = host.frozen_until.min(now);
         }

@@ -40,6 +40,8 @@ pub(crate) struct HostAgent {
     pub(crate) caller: Caller,
     /// The machine, while the process runs.
     pub(crate) machine: Option<Host>,
+    /// Its socket in the other family, and the machine there, in some.
+    pub(super) twin: Option<(NodeId, Option<Host>)>,
     /// Its listing and the lease's version.
     pub(crate) listing: Option<(ListingId, u64)>,
     /// It stands still until then.
@@ -82,7 +84,7 @@ impl HostAgent {
 
     /// When it next has something to do, on the world's clock.
     pub(crate) fn next(&self) -> Instant {
-        let machine = self.machine.as_ref().map_or(Instant::MAX, Machine::next_timeout);
+        let machine = self.machines().map(Machine::next_timeout).min().unwrap_or(Instant::MAX);
         let machine = if machine == Instant::MAX {
             machine
         } else {
@@ -97,8 +99,13 @@ impl HostAgent {
         machine.min(job).max(self.frozen_until).max(self.down_until)
     }
 
+    fn machines(&self) -> impl Iterator<Item = &Host> {
+        self.machine.iter().chain(self.twin.iter().filter_map(|(_, twin)| twin.as_ref()))
+    }
+
     pub(super) fn stop(&mut self) {
         self.machine = None;
+        self.stop_twin();
         self.listing = None;
         self.job = None;
         self.renew_at = Instant::MAX;
@@ -114,11 +121,13 @@ impl World {
     pub(crate) fn add_host(&mut self, number: usize) {
         let site = self.net.add_site(&mut self.rng);
         let v6 = self.rng.random_bool(0.3);
+        let both = self.rng.random_bool(0.3);
         let tenant = TenantId(1 + (number as u32 % 2));
         self.hosts.push(HostAgent {
             node: self.net.add_node(site, v6),
             caller: Caller { tenant, principal: PrincipalId(number as u32 + 1), operator: false },
             machine: None,
+            twin: both.then(|| (self.net.add_node(site, !v6), None)),
             listing: None,
             frozen_until: Instant::ZERO,
             down_until: Instant::ZERO,
@@ -154,6 +163,9 @@ impl World {
         let host = &mut self.hosts[at];
         if let Some(machine) = &mut host.machine {
             machine.handle_timeout(now.after(host.clock_ahead));
+        }
+        if let Some((_, Some(twin))) = &mut host.twin {
+            twin.handle_timeout(now.after(host.clock_ahead));
         }
         if let Some((job, call, until)) = host.job
             && now >= until
@@ -250,6 +262,9 @@ impl World {
                 host.renew_at = now.after(grant.lifetime / 3);
                 host.key = key.clone().or(host.key.take());
                 let own = host.clock(now);
+                if let (Some((_, Some(twin))), Some(key)) = (&mut host.twin, &key) {
+                    twin.update_key(own, key.clone());
+                }
                 let halted = host.machine.as_mut().is_some_and(|machine| {
                     if let Some(key) = key {
                         machine.update_key(own, key);
@@ -302,10 +317,14 @@ impl World {
         let server = if self.net.is_v6(node) { SERVER_V6 } else { SERVER_V4 };
         let credentials =
             HostCredentials { instance: key.id.instance(), key, server, refresh: PRESENCE_REFRESH };
-        let seed = self.rng.random();
+        let seed: u64 = self.rng.random();
         let lan = self.net.lan_of(node);
         let host = &mut self.hosts[at];
         let own = host.clock(now);
+        if let Some((node, twin)) = &mut host.twin {
+            let server = if self.net.is_v6(*node) { SERVER_V6 } else { SERVER_V4 };
+            *twin = Some(Host::new(HostCredentials { server, ..credentials.clone() }, !seed, own));
+        }
         match &mut host.machine {
             Some(machine) => machine.replace(own, credentials),
             None => {

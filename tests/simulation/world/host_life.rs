@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 
 use rand::RngExt;
 use rendezvous_client::Machine;
-use rendezvous_client::host::HostEvent;
+use rendezvous_client::host::{Host, HostEvent};
 use rendezvous_shared::id::Role;
 use rendezvous_shared::time::Instant;
 
 use super::World;
-use super::host::Job;
+use super::host::{HostAgent, Job};
+use super::net::NodeId;
 use crate::reached::Fault;
 
 impl World {
@@ -23,6 +24,7 @@ impl World {
             self.log.line(self.now, format_args!("host{at} {event:?}"));
             self.on_host_event(at, &event);
         }
+        self.drain_twin(at);
     }
 
     fn on_host_event(&mut self, at: usize, event: &HostEvent) {
@@ -53,6 +55,24 @@ impl World {
             HostEvent::Closed { .. } if leaves || host.listing.is_none() => host.stop(),
             HostEvent::Closed { .. } => self.host_asks(at, Job::Delete),
             HostEvent::PresenceRefused(_) | HostEvent::Refreshed { .. } | HostEvent::Draining => {}
+        }
+    }
+
+    /// Sends what the twin of host `at` wants sent, and hears what it tells; the lease is the other's business.
+    fn drain_twin(&mut self, at: usize) {
+        let Some(node) = self.hosts[at].twin.as_ref().map(|(node, _)| *node) else { return };
+        while let Some(transmit) = self.hosts[at].twin().and_then(Machine::poll_transmit) {
+            self.send(node, transmit.to, transmit.bytes());
+        }
+        while let Some(event) = self.hosts[at].twin().and_then(Machine::poll_event) {
+            self.log.line(self.now, format_args!("host{at} twin {event:?}"));
+            match event {
+                HostEvent::ChangePort => self.net.change_port(node),
+                HostEvent::Attempt { attempt, event } => {
+                    self.on_attempt_event(node, attempt, Role::Host, &event);
+                }
+                _ => {}
+            }
         }
     }
 
@@ -88,6 +108,8 @@ impl World {
         host.renew_at = Instant::MAX;
         host.job = None;
         host.pending_wanted = false;
+        // BYE ends the presence in both families, so the twin stops first.
+        host.stop_twin();
         let own = host.clock(now);
         match &mut host.machine {
             Some(machine) => machine.close(own),
@@ -97,16 +119,35 @@ impl World {
     }
 
     /// A datagram reaches host `at`.
-    pub(crate) fn host_hears(&mut self, at: usize, from: SocketAddr, bytes: &[u8]) {
+    pub(crate) fn host_hears(&mut self, at: usize, node: NodeId, from: SocketAddr, bytes: &[u8]) {
         let now = self.now;
         let host = &mut self.hosts[at];
         if now < host.frozen_until {
             return;
         }
         let own = host.clock(now);
-        if let Some(machine) = &mut host.machine {
+        let machine = if node == host.node { host.machine.as_mut() } else { host.twin() };
+        if let Some(machine) = machine {
             machine.handle_datagram(own, from, bytes);
         }
         self.drain_host(at);
+    }
+}
+
+impl HostAgent {
+    /// Whether `node` is one of its sockets.
+    pub(crate) fn is_at(&self, node: NodeId) -> bool {
+        self.node == node || self.twin.as_ref().is_some_and(|(twin, _)| *twin == node)
+    }
+
+    fn twin(&mut self) -> Option<&mut Host> {
+        self.twin.as_mut()?.1.as_mut()
+    }
+
+    /// The machine in the other family ends.
+    pub(super) fn stop_twin(&mut self) {
+        if let Some((_, twin)) = &mut self.twin {
+            *twin = None;
+        }
     }
 }

@@ -369,7 +369,7 @@ impl World {
         let (node, caller) = (joiner.node, joiner.caller);
         let Some(attempt) = joiner.attempt else { return };
         match event {
-            JoinerEvent::ChangePort if self.hosts.iter().all(|host| host.node != node) => {
+            JoinerEvent::ChangePort if self.hosts.iter().all(|host| !host.is_at(node)) => {
                 self.net.change_port(node)
             }
             JoinerEvent::InstanceChanged { .. } if joiner.job.is_none() => {

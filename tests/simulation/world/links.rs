@@ -43,7 +43,7 @@ impl World {
         let at = self.net.owner(peer);
         let right = match role {
             Role::Host => at == Some(joiner.node),
-            Role::Joiner => at.is_some_and(|at| self.hosts.iter().any(|host| host.node == at)),
+            Role::Joiner => at.is_some_and(|at| self.hosts.iter().any(|host| host.is_at(at))),
         };
         if !right || at == Some(node) {
             broken(

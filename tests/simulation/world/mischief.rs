@@ -6,9 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rand::{Rng, RngExt};
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::id::{Handle, InstanceId, Role, TenantId};
-use rendezvous_shared::limits::HELLO_LEN_MIN;
+use rendezvous_shared::limits::{HELLO_LEN_MIN, REVOCATION_DEFAULT};
 use rendezvous_shared::store::{
-    BeginDrain, Caller, DeleteListing, IdempotencyKey, RegisterListing, Transition, Visibility,
+    BeginDrain, Caller, DeleteListing, IdempotencyKey, LiftRevocation, RegisterListing, Revoke, Subject,
+    Transition, Visibility,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{self, Challenge, Cookie, Header, Hello, Kind, Request};
@@ -19,7 +20,7 @@ use super::control::Asker;
 use super::host::describe;
 use super::server::{SERVER_V4, SERVER_V6};
 use super::{World, fingerprint};
-use crate::reached::Fault;
+use crate::reached::{Fault, REVOCATIONS};
 
 /// Datagrams an attacker remembers.
 const RECORDED_MAX: usize = 48;
@@ -34,7 +35,7 @@ impl World {
     pub(crate) fn mischief(&mut self) {
         self.mischief_at = self.now.after(Duration::from_millis(self.rng.random_range(300..700)));
         if self.now >= self.plan.calm_from() {
-            return;
+            return self.lift_revocations();
         }
         self.disturb_server();
         self.disturb_clients();
@@ -124,6 +125,16 @@ impl World {
         {
             self.ask(Asker::Nobody, Transition::DeleteListing(DeleteListing { caller, listing }));
         }
+        if REVOCATIONS && self.chance(Fault::Revoke) {
+            let principal = Subject::Principal(self.hosts[host].caller.principal);
+            let listing = self.hosts[host].listing.map(|(id, _)| Subject::Listing(id));
+            let subject = listing.filter(|_| self.rng.random_bool(0.5)).unwrap_or(principal);
+            let lifetime = REVOCATION_DEFAULT;
+            self.ask(Asker::Nobody, Transition::Revoke(Revoke { caller, subject, lifetime }));
+        }
+        if self.rng.random_bool(0.1) {
+            self.lift_revocations();
+        }
         if self.chance(Fault::Squat) {
             let mut key = [0; 16];
             self.rng.fill_bytes(&mut key);
@@ -139,6 +150,15 @@ impl World {
                     lease: Duration::from_secs(10),
                 })),
             );
+        }
+    }
+
+    /// Lifts every revocation that holds, if nothing gets lost.
+    pub(crate) fn lift_revocations(&mut self) {
+        let Some(server) = &self.server else { return };
+        for (revocation, tenant) in self.oracle.revocations(server.clock(self.now)) {
+            let caller = Caller { tenant, principal: OPERATOR, operator: true };
+            self.ask(Asker::Nobody, Transition::LiftRevocation(LiftRevocation { caller, revocation }));
         }
     }
 

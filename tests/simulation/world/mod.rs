@@ -213,8 +213,8 @@ impl World {
         }
         let Some(node) = self.net.inbound(self.now, from, to) else { return };
         for at in 0..self.hosts.len() {
-            if self.hosts[at].node == node {
-                self.host_hears(at, from, &bytes);
+            if self.hosts[at].is_at(node) {
+                self.host_hears(at, node, from, &bytes);
             }
         }
         let hears = |it: &JoinerAgent| it.node == node || it.second == Some(node);

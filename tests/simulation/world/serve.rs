@@ -12,7 +12,7 @@ use super::control::Call;
 use super::ring::{self, Turn};
 
 /// Rounds of the store between two looks at all of it.
-const AUDIT_ROUNDS: u64 = 24;
+const AUDIT_ROUNDS: u64 = 12;
 /// Rounds of the store between two checks of its invariants.
 const INVARIANT_ROUNDS: u64 = 8;
 /// HTTP transitions applied in one round.
