@@ -74,7 +74,8 @@ impl World {
 
     fn look_at_store(&mut self, now: Instant) {
         let Some(server) = &mut self.server else { return };
-        self.oracle.check_stats(now, &server.store.stats());
+        let settled = server.store.next_deadline().is_none_or(|at| at > now);
+        self.oracle.check_stats(now, &server.store.stats(), settled);
         if server.rounds.is_multiple_of(AUDIT_ROUNDS) {
             self.oracle.audit(now, &mut server.store);
         }
