@@ -105,6 +105,28 @@ async fn a_resolvers_bad_moment_ends_no_host() {
     running.abort();
 }
 
+/// The registration was done, its answers were lost until its lease had ended, and the same key is answered `expired`
+/// for as long as its record lives.
+#[tokio::test]
+async fn a_registration_whose_listing_is_over_already_is_made_anew() {
+    let faults = Faults { registrations_over: 1, ..Faults::default() };
+    let (model, http) = start_with(faults).await;
+    let (sender, mut news) = mpsc::channel(1024);
+    let (stop, stopped) = watch::channel(false);
+    let running = tokio::spawn(host::run(host_options(&http, model.clock), sender, stopped));
+    until(&mut news, registered).await;
+    until(&mut news, refreshed).await;
+    // The same when it registers again.
+    let mut server = Server::new(2);
+    server.refresh_ms = 300;
+    *model.server.lock().unwrap() = server;
+    model.faults.lock().unwrap().registrations_over = 1;
+    until(&mut news, registered).await;
+    until(&mut news, refreshed).await;
+    stop.send(true).unwrap();
+    running.await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn the_pause_before_the_next_registration_ends_when_told_to_stop() {
     let (model, http) = start_with(Faults { unresolved: usize::MAX, ..Faults::default() }).await;

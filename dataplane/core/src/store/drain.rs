@@ -37,10 +37,19 @@ impl MemoryStore {
         match self.drain {
             DrainState::Serving => DrainView::Serving,
             DrainState::Draining { deadline } => {
-                DrainView::Draining { deadline, attempts: self.attempts.len() }
+                DrainView::Draining { deadline, attempts: self.live_attempts() }
             }
             DrainState::Drained { .. } => DrainView::Drained,
         }
+    }
+
+    /// Attempts that are not over. Only those that are, and were not worked off, are looked at.
+    fn live_attempts(&self) -> usize {
+        let over = self.attempt_lanes.all_due(&self.attempts, self.now).count();
+        let ended = self.listing_lanes.all_due(&self.listings, self.now);
+        let attempts = ended.flat_map(|slot| self.listings[slot].all_attempts(&self.attempts));
+        let orphans = attempts.filter(|&slot| self.attempts[slot].deadline > self.now).count();
+        self.attempts.len() - over - orphans
     }
 
     /// Refuses what would begin something new.

@@ -182,6 +182,13 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         }
     }
 
+    /// Every object whose deadline has come.
+    pub(super) fn all_due<'a>(&'a self, slab: &'a Slab<T>, now: Instant) -> impl Iterator<Item = Slot<T>> + 'a {
+        self.0.iter().flat_map(move |lane| {
+            lane.list.iter(slab).take_while(move |&slot| slab[slot].deadline() <= now)
+        })
+    }
+
     /// Every object, lane by lane in order, with the lane it is filed in; for the invariants.
     pub(super) fn filed<'a>(&'a self, slab: &'a Slab<T>) -> impl Iterator<Item = (LaneId, Slot<T>)> + 'a {
         self.0.iter().flat_map(|lane| lane.list.iter(slab).map(|slot| (lane.id, slot)))

@@ -131,7 +131,7 @@ pub async fn run(
     let seed = random_seed()?;
     let mut rng = SmallRng::seed_from_u64(seed.rotate_left(32));
     let control = options.control.with_tries(1);
-    let key = IdempotencyKey::random()?;
+    let mut key = IdempotencyKey::random()?;
     let mut trouble = None;
     let (response, server) = loop {
         let attempt = register(control.clone(), options.request.clone(), key.clone());
@@ -142,7 +142,9 @@ pub async fn run(
                 Err(error) => error,
             },
         };
-        if !error.is_transient() {
+        if is_spent(&error) {
+            key = IdempotencyKey::random()?;
+        } else if !error.is_transient() {
             return Err(error);
         }
         let detail = error.to_string();
@@ -194,6 +196,12 @@ fn pause(error: &DriverError, rng: &mut SmallRng) -> Duration {
     let DriverError::Control(error) = error else { return pause };
     let asked = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
     pause.max(asked.mul_f64(rng.random_range(1.0..1.5)))
+}
+
+/// Whether the registration was done long ago, its answer was lost, and its listing is over by now: its key stands for
+/// that listing, so only a new one makes another.
+fn is_spent(error: &DriverError) -> bool {
+    matches!(error, DriverError::Control(ControlError::Problem { problem, .. }) if problem.status == 410)
 }
 
 async fn register(
@@ -271,7 +279,10 @@ impl Running {
                 self.renew_at = renewal(&response.lease.ttl_ms, now);
                 self.tell_registered(&response, server);
             }
-            Done::Registered(Err(error)) if error.is_transient() => {
+            Done::Registered(Err(error)) if error.is_transient() || is_spent(&error) => {
+                if is_spent(&error) {
+                    self.register_key = None;
+                }
                 self.trouble(&error);
                 let pause = pause(&error, &mut self.rng);
                 self.register_again(pause)?;

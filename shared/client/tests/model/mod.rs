@@ -43,6 +43,8 @@ pub struct Faults {
     pub queries_hang: usize,
     /// A renewal is answered with this status.
     pub renewal_status: Option<u16>,
+    /// As many registrations are answered as repeats of one whose listing is over.
+    pub registrations_over: usize,
     /// As many registrations are answered with endpoints that cannot be resolved.
     pub unresolved: usize,
     /// DELETE is answered with this status.
@@ -79,6 +81,13 @@ impl Model {
     }
 
     fn register(&self, body: &[u8]) -> Answer {
+        {
+            let mut faults = self.faults.lock().unwrap();
+            if faults.registrations_over > 0 {
+                faults.registrations_over -= 1;
+                return problem(410);
+            }
+        }
         let request: RegisterRequest = serde_json::from_slice(body).unwrap();
         let mut server = self.server.lock().unwrap();
         let key = server.register(self.clock.now()).key;

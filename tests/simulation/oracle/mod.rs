@@ -1,0 +1,210 @@
+//! The oracle: what must hold whatever happens, judged from the requests, the replies and the bytes on the wire.
+//!
+//! It is no second store: it predicts no introduction and no order. It keeps what was acknowledged and what was proved,
+//! and says when a reply contradicts either. It panics with the property that is broken.
+
+mod attempts;
+mod audit;
+mod introductions;
+mod listings;
+mod proofs;
+mod revocations;
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use rendezvous_shared::credential::MasterKey;
+use rendezvous_shared::endpoint::{AddressPolicy, Family};
+use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, RevocationId, TenantId};
+use rendezvous_shared::limits::{Limits, RECORD_GRACE, SEQUENCE_JUMP_MAX};
+use rendezvous_shared::outcome::{ConflictReason, Refusal};
+use rendezvous_shared::store::{Caller, DatagramProof, DrainView, IdempotencyKey, Quotas, Reply, Transition};
+use rendezvous_shared::time::Instant;
+
+use crate::reached::REVOCATIONS;
+pub(crate) use audit::browse;
+pub(crate) use proofs::{Proofs, Seen, Verdict};
+
+use attempts::AttemptFact;
+use listings::ListingFact;
+use proofs::bytes_of;
+
+/// Says which property is broken and how.
+pub(crate) fn broken(property: &str, how: impl fmt::Display) -> ! {
+    panic!("PROPERTY BROKEN: {property}: {how}")
+}
+
+type RecordKey = (TenantId, PrincipalId, [u8; 16]);
+
+#[derive(Clone, Copy, Debug)]
+struct Record<Id> {
+    fingerprint: [u8; 16],
+    target: Id,
+    deadline: Instant,
+}
+
+/// What a key stands for at some instant.
+enum Known<Id> {
+    New,
+    Reused,
+    Same(Id),
+}
+
+fn known<Id: Copy>(
+    records: &BTreeMap<RecordKey, Record<Id>>,
+    key: &RecordKey,
+    now: Instant,
+    it: IdempotencyKey,
+) -> Known<Id> {
+    match records.get(key).filter(|record| record.deadline > now) {
+        None => Known::New,
+        Some(record) if record.fingerprint != it.fingerprint => Known::Reused,
+        Some(record) => Known::Same(record.target),
+    }
+}
+
+fn record_key(caller: Caller, idempotency: IdempotencyKey) -> RecordKey {
+    (caller.tenant, caller.principal, idempotency.key)
+}
+
+/// Session, issue of the cookie that opened it, highest sequence.
+type Freshness = (u64, Instant, u64);
+
+/// What was acknowledged by one instance of the server, and what was proved to it.
+pub(crate) struct Oracle {
+    /// What addresses proved.
+    pub(crate) proofs: Proofs,
+    limits: Limits,
+    quotas: Quotas,
+    listings: BTreeMap<ListingId, ListingFact>,
+    attempts: BTreeMap<AttemptId, AttemptFact>,
+    listing_records: BTreeMap<RecordKey, Record<ListingId>>,
+    attempt_records: BTreeMap<RecordKey, Record<AttemptId>>,
+    freshness: BTreeMap<([u8; 32], bool), Freshness>,
+    revocations: BTreeMap<RevocationId, revocations::RevocationFact>,
+    drain: Option<Instant>,
+    attempts_created: u64,
+    introductions: u64,
+}
+
+impl Oracle {
+    /// Nothing acknowledged, nothing proved: a server that just started.
+    pub(crate) fn new(
+        instance: InstanceId,
+        master: MasterKey,
+        policy: AddressPolicy,
+        limits: Limits,
+        quotas: Quotas,
+    ) -> Self {
+        Self {
+            proofs: Proofs::new(instance, master, policy),
+            limits,
+            quotas,
+            listings: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            listing_records: BTreeMap::new(),
+            attempt_records: BTreeMap::new(),
+            freshness: BTreeMap::new(),
+            revocations: BTreeMap::new(),
+            drain: None,
+            attempts_created: 0,
+            introductions: 0,
+        }
+    }
+
+    /// Whether the drain's deadline came.
+    pub(crate) fn drained(&self, now: Instant) -> bool {
+        self.drain.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Judges what the store answered to `transition` at `now`.
+    pub(crate) fn on_reply(&mut self, now: Instant, transition: &Transition, reply: &Reply) {
+        self.check_barred(now, transition, reply);
+        match (transition, reply) {
+            (_, Reply::Refused(Refusal::Revoked)) => {}
+            (Transition::Revoke(it), Reply::Revoked(view)) => self.on_revoke(now, it, view),
+            (Transition::LiftRevocation(it), _) if REVOCATIONS => self.on_lift(it.revocation, reply),
+            (Transition::ListRevocations(_), Reply::Revocations(_)) => {}
+            (_, Reply::Refused(Refusal::Draining { .. })) if self.drain.is_some() => {}
+            (_, Reply::Refused(Refusal::ServiceUnavailable)) if !has_effect_here(transition) => {}
+            (_, Reply::Refused(Refusal::Draining { .. } | Refusal::ServiceUnavailable)) => broken(
+                "draining and unavailable are not said without cause",
+                format_args!("{transition:?} {reply:?}"),
+            ),
+            (Transition::RefreshPresence(it), _) => self.on_presence(now, &it.proof, reply, false),
+            (Transition::EndPresence(it), _) => self.on_presence(now, &it.proof, reply, true),
+            (Transition::RegisterListing(it), _) => self.on_register(now, it, reply),
+            (Transition::RenewLease(it), _) => self.on_renew(now, it, reply),
+            (Transition::DeleteListing(it), _) => self.on_delete(now, it, reply),
+            (Transition::GetListing(it), _) => self.on_get_listing(now, it, reply),
+            (Transition::BrowseListings(it), Reply::Page(page)) => self.on_page(now, it, page),
+            (Transition::Bind(it), _) => self.on_bind(now, it, reply),
+            (Transition::Report(it), _) => self.on_report(now, it, reply),
+            (Transition::CreateAttempt(it), _) => self.on_create(now, it, reply),
+            (Transition::GetAttempt(it), _) => self.on_get_attempt(now, it, reply),
+            (Transition::ListPending(it), _) => self.on_pending(now, it, reply),
+            (Transition::CancelAttempt(it), _) => self.on_cancel(now, it, reply),
+            (Transition::BeginDrain(it), Reply::Drain(view)) => {
+                let wanted = now.after(it.window.min(rendezvous_shared::limits::DRAIN_MAX));
+                let deadline = self.drain.map_or(wanted, |before| before.min(wanted));
+                self.drain = Some(deadline);
+                self.on_drain_view(now, view);
+            }
+            (Transition::GetDrain, Reply::Drain(view)) => self.on_drain_view(now, view),
+            _ => broken("each transition has its reply", format_args!("{transition:?} {reply:?}")),
+        }
+    }
+
+    fn on_drain_view(&self, now: Instant, view: &DrainView) {
+        let right = match (self.drain, view) {
+            (None, DrainView::Serving) => true,
+            (Some(deadline), DrainView::Draining { deadline: told, .. }) => {
+                deadline == *told && deadline > now
+            }
+            (Some(deadline), DrainView::Drained) => deadline <= now,
+            _ => false,
+        };
+        if !right {
+            broken("the earlier deadline of a drain wins", format_args!("{:?} {view:?}", self.drain));
+        }
+    }
+
+    /// Whether `proof` is newer than all its key used before, in its family; takes note of it if so.
+    fn moves_on(&mut self, proof: &DatagramProof) -> bool {
+        let place = (bytes_of(&proof.key_id), proof.source.family() == Family::V6);
+        let (session, sequence) = (proof.session.0, proof.sequence);
+        let next = match self.freshness.get(&place) {
+            Some(&(known, opened, highest)) if known == session => (sequence > highest
+                && sequence - highest <= SEQUENCE_JUMP_MAX)
+                .then_some((session, opened, sequence)),
+            Some(&(_, opened, _)) if proof.cookie_issued <= opened => None,
+            _ => (sequence <= SEQUENCE_JUMP_MAX).then_some((session, proof.cookie_issued, sequence)),
+        };
+        if let Some(next) = next {
+            self.freshness.insert(place, next);
+        }
+        next.is_some()
+    }
+}
+
+/// Whether the store of today knows this transition.
+fn has_effect_here(transition: &Transition) -> bool {
+    REVOCATIONS
+        || !matches!(
+            transition,
+            Transition::Revoke(_) | Transition::ListRevocations(_) | Transition::LiftRevocation(_)
+        )
+}
+
+/// A record is kept until this long after what it stands for.
+fn record_deadline(resource: Instant) -> Instant {
+    resource.after(RECORD_GRACE)
+}
+
+/// The conflict a reply states.
+fn conflict(reply: &Reply) -> Option<ConflictReason> {
+    match reply {
+        Reply::Refused(Refusal::Conflict(reason)) => Some(*reason),
+        _ => None,
+    }
+}
