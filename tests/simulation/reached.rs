@@ -176,7 +176,7 @@ pub(crate) struct Reached {
 }
 
 /// Whether the store knows revocations. Turned on with them; then the empty lists below become the ones that hold.
-pub(crate) const REVOCATIONS: bool = false;
+pub(crate) const REVOCATIONS: bool = true;
 
 /// Ends that nothing in this world can bring about, and why.
 const NO_DATAGRAMS: &[(DatagramOutcome, &str)] = &[

@@ -183,10 +183,14 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
     }
 
     /// Every object whose deadline has come.
-    pub(super) fn all_due<'a>(&'a self, slab: &'a Slab<T>, now: Instant) -> impl Iterator<Item = Slot<T>> + 'a {
-        self.0.iter().flat_map(move |lane| {
-            lane.list.iter(slab).take_while(move |&slot| slab[slot].deadline() <= now)
-        })
+    pub(super) fn all_due<'a>(
+        &'a self,
+        slab: &'a Slab<T>,
+        now: Instant,
+    ) -> impl Iterator<Item = Slot<T>> + 'a {
+        self.0
+            .iter()
+            .flat_map(move |lane| lane.list.iter(slab).take_while(move |&slot| slab[slot].deadline() <= now))
     }
 
     /// Every object, lane by lane in order, with the lane it is filed in; for the invariants.
