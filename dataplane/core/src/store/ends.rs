@@ -49,10 +49,12 @@ impl MemoryStore {
         if end > now {
             return None;
         }
-        let reason = if listing.lease_deadline == end {
+        // Whoever ends a listing before its time finds what is due at that moment gone already.
+        let outlived = listing.lease_deadline > end || listing.lane == ENDED;
+        let reason = if attempt.deadline == end && outlived {
+            expiry_reason(attempt, listing.had_presence(end))
+        } else if listing.lease_deadline == end {
             listing.end_reason
-        } else if attempt.deadline == end {
-            expiry_reason(attempt, listing.is_joinable(end))
         } else {
             AttemptReason::Drained
         };
@@ -79,12 +81,12 @@ impl MemoryStore {
 }
 
 /// Why an attempt ended whose own deadline came.
-fn expiry_reason(attempt: &Attempt, joinable: bool) -> AttemptReason {
+fn expiry_reason(attempt: &Attempt, host_present: bool) -> AttemptReason {
     match (attempt.phase(), &attempt.host_side, &attempt.joiner_side) {
         (Phase::Introduced | Phase::Ended(_), ..) => {
             reported_reason([attempt.host_report, attempt.joiner_report])
         }
-        _ if !joinable => AttemptReason::HostPresenceStale,
+        _ if !host_present => AttemptReason::HostPresenceStale,
         (_, None, Some(_)) => AttemptReason::HostSilent,
         (_, Some(_), None) => AttemptReason::JoinerSilent,
         _ => AttemptReason::Expired,

@@ -122,6 +122,11 @@ impl Listing {
         self.joinable_until > now
     }
 
+    /// Whether its presence was fresh then.
+    pub(super) fn had_presence(&self, then: Instant) -> bool {
+        self.presence.iter().flatten().any(|it| it.deadline() > then)
+    }
+
     /// When its lease or its last presence ends; [`Instant::ZERO`] when it has none.
     pub(super) fn joinable_until(&self) -> Instant {
         let latest = self.presence.iter().flatten().map(Presence::deadline).max();
