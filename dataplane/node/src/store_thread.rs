@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Select, Sender, TryRecvError, bounded};
 use hdrhistogram::Histogram;
 use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_control::snapshot::latency_histogram;
@@ -18,10 +17,11 @@ use rendezvous_shared::store::{
     DrainView, EphemeralRendezvousStore, Reply, StoreStats, Transition, TransitionKind,
 };
 use rendezvous_shared::time::{Clock, Instant};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock::{BootClock, Stopwatch};
 use crate::mailbox::StoreMailbox;
+use crate::sync::{Receiver, Select, Sender, TryRecvError, bounded, oneshot};
 
 /// Longest sleep of an idle store. Deadlines are on a clock that goes on while the machine is suspended, the sleep is
 /// not: this bounds how late it notices.
@@ -56,10 +56,10 @@ pub struct StoreReport {
 /// The control plane's end of both lanes.
 #[derive(Clone)]
 pub struct Lanes {
+    /// Drain, reports: never behind the others. First, so that it is the first to be gone: that ends the store thread.
+    pub operator: Sender<Order>,
     /// HTTP transitions.
     pub http: Sender<Order>,
-    /// Drain, reports: never behind the others.
-    pub operator: Sender<Order>,
 }
 
 /// The store thread's end of both lanes.
@@ -76,11 +76,12 @@ pub fn lanes() -> (Lanes, LaneEnds) {
     (Lanes { http, operator }, LaneEnds { http: http_end, operator: operator_end })
 }
 
-/// The store and all that speaks to it.
+/// The store and all that speaks to it. The lanes stand first, so that after a panic those who wait in them are told
+/// before the store is taken apart.
 pub struct StoreActor<S> {
-    store: S,
-    rings: Vec<StoreMailbox>,
     lanes: LaneEnds,
+    rings: Vec<StoreMailbox>,
+    store: S,
     clock: BootClock,
     stopwatch: Stopwatch,
     readiness: Arc<Readiness>,
@@ -103,9 +104,9 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
     ) -> Self {
         let kinds = TransitionKind::ALL.len();
         Self {
-            store,
-            rings,
             lanes,
+            rings,
+            store,
             clock,
             stopwatch,
             readiness,
@@ -118,6 +119,8 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
 
     /// Serves until the other end of the lanes is gone.
     pub fn run(mut self) {
+        // Gone before anything of the actor is, however long that takes.
+        let _fall = Fall(Arc::clone(&self.readiness));
         loop {
             self.wait();
             if !self.round() {
@@ -164,10 +167,11 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             // The asker gave up before the transition started: it changes nothing.
-            Order::Apply(transition, reply, _) if reply.is_closed() => {
+            Order::Apply(transition, reply, _place) if reply.is_closed() => {
                 self.transitions[transition.kind().index()].count(OutcomeKind::Abandoned);
             }
-            Order::Apply(transition, reply, _) => {
+            Order::Apply(transition, reply, place) => {
+                drop(place);
                 let started = self.stopwatch.stamp();
                 self.store.apply(now, std::slice::from_ref(&transition), &mut self.replies);
                 let elapsed = self.stopwatch.between(started, self.stopwatch.stamp());
@@ -222,6 +226,17 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
             latency: self.latency.iter().enumerate().map(|(i, it)| (by_kind(i), it.clone())).collect(),
             batch_len: self.batch_len.clone(),
             queue_depth: waiting + self.lanes.http.len() + self.lanes.operator.len(),
+        }
+    }
+}
+
+/// Says that the server is unavailable, when a panic drops it.
+struct Fall(Arc<Readiness>);
+
+impl Drop for Fall {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.set(ReadyState::Unavailable);
         }
     }
 }
