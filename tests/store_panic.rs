@@ -5,36 +5,40 @@
 //! register a listing of a certain name. So the product needs no switch to fail by.
 #![cfg(test)]
 
-use std::net::UdpSocket;
 use std::process::Command;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::join_all;
 use rendezvous_control::boundary::{Lane, Readiness, ReadyState, StoreGateway};
 use rendezvous_control::directory::ApiKey;
-use rendezvous_core::handler::Pending;
 use rendezvous_core::store::MemoryStore;
 use rendezvous_net::wake_pair;
 use rendezvous_node::clock::{BootClock, Stopwatch};
 use rendezvous_node::config::Config;
 use rendezvous_node::gateway::Gateway;
-use rendezvous_node::mailbox::{RingMailbox, mailbox};
+use rendezvous_node::mailbox::mailbox;
 use rendezvous_node::serve::serve_with;
-use rendezvous_node::store_thread::{Lanes, StoreActor, lanes};
+use rendezvous_node::store_thread::{StoreActor, lanes};
 use rendezvous_shared::credential::MasterKey;
-use rendezvous_shared::id::InstanceId;
-use rendezvous_shared::limits::{HTTP_LANE_MAX, Limits};
+use rendezvous_shared::id::{InstanceId, PrincipalId, TenantId};
+use rendezvous_shared::limits::{self, HTTP_LANE_MAX, Limits};
 use rendezvous_shared::outcome::Refusal;
-use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, StoreStats, Transition};
+use rendezvous_shared::store::{
+    Caller, DescriptionParts, EphemeralRendezvousStore, IdempotencyKey, ListingDescription, Quotas,
+    RegisterListing, Reply, StoreStats, Transition, Visibility,
+};
 use rendezvous_shared::time::Instant;
-use rendezvous_testkit::clock::{Deadline, timed, wait_for};
+use rendezvous_testkit::clock::{Deadline, timed};
 use rendezvous_testkit::http;
 use rendezvous_testkit::process::Running;
-use rendezvous_testkit::server::{KEY, call};
+use rendezvous_testkit::server::{KEY, Server};
 
-/// The addresses the child listens at, separated by blanks; without it the child's test does nothing.
-const ADDRESSES: &str = "RENDEZVOUS_TEST_ADDRESSES";
-/// The name that no listing survives.
+/// Without it the child's test does nothing.
+const CHILD: &str = "RENDEZVOUS_TEST_CHILD";
+/// The name that no store survives.
 const FATAL: &str = "fatal";
 const SOON: Duration = Duration::from_secs(20);
 
@@ -47,12 +51,9 @@ struct Mortal {
 
 impl EphemeralRendezvousStore for Mortal {
     fn apply(&mut self, now: Instant, batch: &[Transition], replies: &mut Vec<Reply>) {
-        let fatal = |it: &Transition| match it {
-            Transition::RegisterListing(it) => it.description.name() == FATAL,
-            Transition::EndPresence(_) => true,
-            _ => false,
-        };
-        if batch.iter().any(fatal) {
+        let is_fatal =
+            |it: &Transition| matches!(it, Transition::RegisterListing(it) if it.description.name() == FATAL);
+        if batch.iter().any(is_fatal) {
             (self.last_words)();
             panic!("planted");
         }
@@ -70,4 +71,154 @@ impl EphemeralRendezvousStore for Mortal {
     fn stats(&self) -> StoreStats {
         self.store.stats()
     }
+}
+
+fn registration(name: &str) -> Transition {
+    let parts = DescriptionParts {
+        protocol: "p".into(),
+        name: name.into(),
+        visibility: Visibility::Public,
+        player_capacity: 2,
+        attributes: Vec::new(),
+        slot: None,
+    };
+    Transition::RegisterListing(Box::new(RegisterListing {
+        caller: Caller { tenant: TenantId(1), principal: PrincipalId(1), operator: false },
+        quotas: Quotas { listings_per_owner: 100, listings_per_tenant: 100, attempts_per_tenant: 100 },
+        idempotency: IdempotencyKey { key: [0; 16], fingerprint: [0; 16] },
+        description: ListingDescription::new(&parts).unwrap(),
+        lease: limits::LEASE_MAX,
+    }))
+}
+
+/// A gateway, a ring's mailbox and a store between them, on threads. The store panics in a transition of HTTP or in a
+/// batch of the ring while both lanes are full, further callers wait for a place, and a batch waits for its turn.
+fn a_store_dies_with_everybody_waiting(in_a_batch: bool) {
+    let (entered, has_entered) = sync_channel(1);
+    let (release, released) = sync_channel(1);
+    let last_words = Box::new(move || {
+        entered.send(()).unwrap();
+        released.recv().unwrap();
+    });
+    let store = MemoryStore::new(Limits::DEFAULT, InstanceId(1), MasterKey::from_bytes([1; 32]));
+    let (_gate, waker) = wake_pair().unwrap();
+    let (mut ring, store_end) = mailbox(2, waker);
+    let (lanes, lane_ends) = lanes();
+    let readiness = Arc::new(Readiness::new());
+    readiness.set(ReadyState::Ready);
+    let gateway = Gateway::new(lanes, Arc::clone(&readiness));
+    let actor = StoreActor::new(
+        Mortal { store, last_words },
+        vec![store_end],
+        lane_ends,
+        BootClock::start(),
+        Stopwatch::new(),
+        Arc::clone(&readiness),
+    );
+    let thread = std::thread::spawn(move || actor.run());
+    let mut hand_over = |name| {
+        let mut batch = ring.free.pop().unwrap();
+        batch.transitions.push(registration(name));
+        ring.to_store.try_send(batch).unwrap();
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let mut calls = Vec::new();
+        let mut call = |lane, name| {
+            let mut call = gateway.submit(lane, registration(name));
+            assert!((&mut call).now_or_never().is_none());
+            calls.push(call);
+        };
+        if in_a_batch {
+            hand_over(FATAL)
+        } else {
+            call(Lane::Http, FATAL)
+        }
+        has_entered.recv().unwrap();
+        hand_over("waits");
+        (0..HTTP_LANE_MAX + 3).for_each(|_| call(Lane::Http, "waits"));
+        call(Lane::Operator, "waits");
+        release.send(()).unwrap();
+        let told = calls.into_iter().map(|call| {
+            let readiness = &readiness;
+            async move {
+                assert_eq!(call.await, Err(Refusal::ServiceUnavailable), "no store gave this reply");
+                assert_eq!(readiness.get(), ReadyState::Unavailable, "before anybody is told");
+            }
+        });
+        join_all(told).await;
+        for lane in [Lane::Http, Lane::Operator] {
+            let late = gateway.submit(lane, registration("late")).now_or_never();
+            assert_eq!(late, Some(Err(Refusal::ServiceUnavailable)), "refused at once");
+        }
+    });
+    assert!(thread.join().is_err());
+    assert!(ring.from_store.try_recv().is_err(), "a batch that no store applied comes back to nobody");
+    let kept = ring.free.pop();
+    assert!(
+        kept.is_none_or(|batch| ring.to_store.try_send(batch).is_err()),
+        "the ring is told by its channel"
+    );
+}
+
+#[test]
+fn nobody_is_given_a_reply_that_no_store_gave() {
+    a_store_dies_with_everybody_waiting(false);
+    a_store_dies_with_everybody_waiting(true);
+}
+
+#[test]
+#[ignore = "the process of the test below"]
+fn the_child() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let mut config = Config::default();
+    let free = "127.0.0.1:0".parse().unwrap();
+    (config.listen.http, config.listen.admin, config.listen.udp) = (free, free, free);
+    let key = ApiKey::parse(KEY).unwrap();
+    config.add_development_tenant(&key);
+    let result = serve_with(&config, Some(&key), |limits, instance, ids| Mortal {
+        store: MemoryStore::new(limits, instance, ids),
+        last_words: Box::new(|| ()),
+    });
+    let error = result.expect_err("a store that panicked is no good end");
+    std::process::exit(error.exit_code() as i32);
+}
+
+/// A server that dies of one registration; how long it lived on.
+fn a_server_dies() -> Duration {
+    let binary = std::env::current_exe().unwrap();
+    let mut command = Command::new(&binary);
+    command.args(["--ignored", "--exact", "the_child", "--nocapture"]).env(CHILD, "1").env_remove("RUST_LOG");
+    let mut server = Server::watch(Running::spawn("server", &mut command), &binary);
+    let register = |key: &str, name: &str| {
+        let body = format!(r#"{{"protocol": "p", "name": "{name}", "player_capacity": 2}}"#);
+        server.call("POST", "/v1/listings", &[&format!("Idempotency-Key: {key}")], &body)
+    };
+    let ready = || http::request(server.http, "GET", "/readyz", &[], "").unwrap();
+    assert_eq!(register("a", "lives").status, 201);
+    assert_eq!(ready().status, 200);
+    let end = Deadline::after(SOON);
+    let refused = register("b", FATAL);
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(refused.body.contains("\"service_unavailable\""), "{refused:?}");
+    let (shown, asked_for) = timed(ready);
+    assert_eq!(shown.status, 503, "{shown:?}");
+    println!(
+        "refused after {:?}, and not ready {asked_for:?} later at most",
+        SOON - end.remaining() - asked_for
+    );
+    let (status, lines) = server.process.wait(SOON);
+    let lived_on = SOON - end.remaining();
+    assert_eq!(status.code(), Some(70), "{lines:#?}");
+    lived_on
+}
+
+#[test]
+fn the_process_ends_with_code_70_within_a_second() {
+    // A test machine may stall for longer than what is promised; it does not do so three times in a row.
+    let lived_on: Vec<_> = (0..3).map(|_| a_server_dies()).collect();
+    println!("lived on for {lived_on:?}");
+    assert!(lived_on.iter().any(|it| *it < Duration::from_secs(1)), "{lived_on:?}");
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
-use rendezvous_control::boundary::{BoxFuture, Lane, StoreGateway};
+use rendezvous_control::boundary::{BoxFuture, Lane, ReadyState, StoreGateway};
 use rendezvous_shared::limits::HTTP_LANE_MAX;
 use rendezvous_shared::outcome::{OutcomeKind, Refusal};
 use rendezvous_shared::store::{Reply, Transition};
@@ -137,5 +137,25 @@ fn no_place_in_the_lane_is_lost() {
         door.open();
         assert!(block_on(held).is_ok());
         store.stop();
+    });
+}
+
+/// What a panic does: the actor is dropped wherever it was.
+#[test]
+fn everybody_is_told_that_the_store_is_gone() {
+    explore(|| {
+        let (store, actor) = StoreThread::without_thread(Scripted::new(|_: &Transition| Reply::Reported));
+        let callers: Vec<_> = (0..3)
+            .map(|number| {
+                let call = call(&store.gateway, number);
+                let readiness = Arc::clone(&store.readiness);
+                spawn(move || {
+                    assert_eq!(block_on(call), Err(Refusal::ServiceUnavailable));
+                    assert_eq!(readiness.get(), ReadyState::Unavailable, "before anybody is told");
+                })
+            })
+            .collect();
+        drop(actor);
+        callers.into_iter().for_each(|it| it.join().unwrap());
     });
 }

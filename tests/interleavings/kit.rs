@@ -15,11 +15,11 @@ use shuttle::{Config, MaxSteps, Runner};
 use crate::clock::{BootClock, Stopwatch};
 use crate::gateway::Gateway;
 use crate::mailbox::StoreMailbox;
-use crate::store_thread::{LaneEnds, Lanes, Order, StoreActor, StoreReport, lanes};
+use crate::store_thread::{Lanes, Order, StoreActor, StoreReport, lanes};
 use crate::sync::{oneshot, set_impatient, step};
 
 /// Schedules of each kind, unless `INTERLEAVINGS` says otherwise.
-const SCHEDULES: usize = 400;
+const SCHEDULES: usize = 1_000;
 /// Switches at the wrong moment that PCT looks for.
 const DEPTH: usize = 3;
 
@@ -37,12 +37,12 @@ pub(crate) fn explore(world: fn()) {
     Runner::new(PctScheduler::new(DEPTH, schedules), config).run(world);
 }
 
-/// A store thread at work, and the ways to it.
+/// The ways to a store thread, at work unless it was never started.
 pub(crate) struct StoreThread {
     pub(crate) lanes: Lanes,
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) readiness: Arc<Readiness>,
-    thread: shuttle::thread::JoinHandle<()>,
+    thread: Option<shuttle::thread::JoinHandle<()>>,
 }
 
 impl StoreThread {
@@ -50,15 +50,24 @@ impl StoreThread {
     where
         S: EphemeralRendezvousStore + Send + 'static,
     {
+        let (mut started, actor) = Self::with_rings(store, rings);
+        started.thread = Some(shuttle::thread::spawn(move || actor.run()));
+        started
+    }
+
+    pub(crate) fn without_thread<S: EphemeralRendezvousStore>(store: S) -> (Self, StoreActor<S>) {
+        Self::with_rings(store, Vec::new())
+    }
+
+    fn with_rings<S: EphemeralRendezvousStore>(store: S, rings: Vec<StoreMailbox>) -> (Self, StoreActor<S>) {
         set_impatient(false);
-        let (lanes, ends): (Lanes, LaneEnds) = lanes();
+        let (lanes, ends) = lanes();
         let readiness = Arc::new(Readiness::new());
         readiness.set(ReadyState::Ready);
-        let clock = BootClock::start();
-        let actor = StoreActor::new(store, rings, ends, clock, Stopwatch::new(), Arc::clone(&readiness));
-        let thread = shuttle::thread::spawn(move || actor.run());
+        let (clock, stopwatch) = (BootClock::start(), Stopwatch::new());
+        let actor = StoreActor::new(store, rings, ends, clock, stopwatch, Arc::clone(&readiness));
         let gateway = Arc::new(Gateway::new(lanes.clone(), Arc::clone(&readiness)));
-        Self { lanes, gateway, readiness, thread }
+        (Self { lanes, gateway, readiness, thread: None }, actor)
     }
 
     pub(crate) fn report(&self) -> StoreReport {
@@ -70,7 +79,9 @@ impl StoreThread {
     /// Takes it down as the server does: nobody reaches it any more.
     pub(crate) fn stop(self) {
         drop((self.lanes, self.gateway));
-        self.thread.join().expect("a store thread that ends well");
+        if let Some(thread) = self.thread {
+            thread.join().expect("a store thread that ends well");
+        }
     }
 }
 

@@ -106,11 +106,8 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().unwrap();
-        state.received_by = false;
-        let unread = std::mem::take(&mut state.queue);
-        drop(state);
-        drop(unread);
+        // What was not received stays until the senders are gone too, as in crossbeam.
+        self.0.state.lock().unwrap().received_by = false;
     }
 }
 
@@ -246,7 +243,7 @@ pub mod oneshot {
     use super::step;
     use tokio::sync::oneshot;
 
-    pub fn channel<T>() -> (Sender<T>, impl Future<Output = Result<T, oneshot::error::RecvError>>) {
+    pub fn channel<T>() -> (Sender<T>, oneshot::Receiver<T>) {
         let (sender, receiver) = oneshot::channel();
         (Sender(sender), receiver)
     }

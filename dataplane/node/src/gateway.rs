@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::clock::{BootClock, wall_nanos};
 use crate::store_thread::{Lanes, Order};
-use crate::sync::{Sender, oneshot, timeout};
+use crate::sync::{oneshot, timeout};
 
 /// Hands transitions over and awaits their replies. A lane has as many places as its channel has room. A place goes
 /// into the channel with its transition and is free again once the store took that out, whatever became of the asker:
@@ -35,29 +35,43 @@ impl Gateway {
 
 impl StoreGateway for Gateway {
     fn submit(&self, lane: Lane, transition: Transition) -> BoxFuture<Result<Reply, Refusal>> {
-        let (sender, places) = match lane {
-            Lane::Http => (self.lanes.http.clone(), Arc::clone(&self.http)),
-            Lane::Operator => (self.lanes.operator.clone(), Arc::clone(&self.operator)),
+        let places = match lane {
+            Lane::Http => &self.http,
+            Lane::Operator => &self.operator,
         };
-        Box::pin(submit(sender, places, Arc::clone(&self.readiness), transition))
+        Box::pin(submit(
+            self.lanes.clone(),
+            lane,
+            Arc::clone(places),
+            Arc::clone(&self.readiness),
+            transition,
+        ))
     }
 }
 
 async fn submit(
-    sender: Sender<Order>,
+    lanes: Lanes,
+    lane: Lane,
     places: Arc<Semaphore>,
     readiness: Arc<Readiness>,
     transition: Transition,
 ) -> Result<Reply, Refusal> {
     let place = timeout(LANE_WAIT, places.acquire_owned()).await;
     let place = place.ok().and_then(Result::ok).ok_or(Refusal::ServiceUnavailable)?;
-    let (reply, answer) = oneshot::channel();
+    let (reply, mut answer) = oneshot::channel();
     let gone = || {
         readiness.set(ReadyState::Unavailable);
         Refusal::ServiceUnavailable
     };
-    // With a place there is room, and the store drops no reply: either fails only when the store thread is gone.
+    let sender = match lane {
+        Lane::Http => &lanes.http,
+        Lane::Operator => &lanes.operator,
+    };
+    // With a place there is room, and the store drops no reply: each of these fails only when the store thread is gone.
     sender.try_send(Order::Apply(Box::new(transition), reply, Some(place))).map_err(|_| gone())?;
+    if lanes.are_closed() {
+        return answer.try_recv().map_err(|_| gone());
+    }
     answer.await.map_err(|_| gone())
 }
 

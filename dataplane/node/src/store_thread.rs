@@ -5,6 +5,7 @@
 //! no other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -60,12 +61,34 @@ pub struct Lanes {
     pub operator: Sender<Order>,
     /// HTTP transitions.
     pub http: Sender<Order>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Lanes {
+    /// Whether the store thread is gone. Asked after an order was put into a lane, since nobody may take it out any
+    /// more: every reply there will ever be is there then.
+    #[must_use]
+    pub fn are_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
 }
 
 /// The store thread's end of both lanes.
 pub struct LaneEnds {
     http: Receiver<Order>,
     operator: Receiver<Order>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Drop for LaneEnds {
+    /// Those who wait in a lane are told by the end of their order. A channel keeps its messages for as long as there is
+    /// anybody who could send more, so they are taken out here; who comes after that sees the flag.
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for lane in [&self.operator, &self.http] {
+            while lane.try_recv().is_ok() {}
+        }
+    }
 }
 
 /// Both ends of the lanes.
@@ -73,7 +96,9 @@ pub struct LaneEnds {
 pub fn lanes() -> (Lanes, LaneEnds) {
     let (http, http_end) = bounded(HTTP_LANE_MAX);
     let (operator, operator_end) = bounded(OPERATOR_LANE_MAX);
-    (Lanes { http, operator }, LaneEnds { http: http_end, operator: operator_end })
+    let closed = Arc::new(AtomicBool::new(false));
+    let ends = LaneEnds { http: http_end, operator: operator_end, closed: Arc::clone(&closed) };
+    (Lanes { operator, http, closed }, ends)
 }
 
 /// The store and all that speaks to it. The lanes stand first, so that after a panic those who wait in them are told
