@@ -72,7 +72,7 @@ impl StoreThread {
 
     pub(crate) fn report(&self) -> StoreReport {
         let (reply, report) = oneshot::channel();
-        assert!(self.lanes.operator.try_send(Order::Report(reply)).is_ok());
+        assert!(self.lanes.operator.try_send(Order::Report(reply, None)).is_ok());
         *shuttle::future::block_on(report).expect("a store thread that lives")
     }
 

@@ -66,7 +66,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.state.lock().unwrap().queue.len()
     }
 }
@@ -80,6 +80,10 @@ impl<T> Clone for Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
+        // A world that fails is left as it is.
+        if std::thread::panicking() {
+            return;
+        }
         let mut state = self.0.state.lock().unwrap();
         state.senders -= 1;
         state.watchers.drain(..).for_each(|it| it.unpark());
@@ -90,6 +94,9 @@ pub struct Receiver<T>(Arc<Channel<T>>);
 
 impl<T> Receiver<T> {
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        if std::thread::panicking() {
+            return Err(TryRecvError::Disconnected);
+        }
         let mut state = self.0.state.lock().unwrap();
         let ended = if state.senders == 0 { TryRecvError::Disconnected } else { TryRecvError::Empty };
         state.queue.pop_front().ok_or(ended)
@@ -106,12 +113,16 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
         // What was not received stays until the senders are gone too, as in crossbeam.
         self.0.state.lock().unwrap().received_by = false;
     }
 }
 
 /// Waits for one of several channels.
+#[derive(Default)]
 pub struct Select<'a>(Vec<&'a dyn Watch>);
 
 trait Watch {
@@ -137,7 +148,7 @@ impl<T> Watch for Receiver<T> {
 
 impl<'a> Select<'a> {
     pub fn new() -> Self {
-        Self(Vec::new())
+        Self::default()
     }
 
     pub fn recv<T>(&mut self, receiver: &'a Receiver<T>) -> usize {

@@ -4,6 +4,7 @@
 //! `src/wake/flag.rs` itself is compiled here once more, over loom's atomics instead of the standard library's. What
 //! stands for the queue is as weak as a queue can be, so the fences of the flag must do all the work. The eventfd is
 //! stood in for by a counter under a lock, which a read takes whole and waits for, as the kernel's does.
+#![cfg(test)]
 
 use loom::sync::atomic::{self, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};

@@ -41,7 +41,7 @@ use crate::ring::{Ring, RingControl, RingOrders, engine_options, ring_orders};
 use crate::store_thread::{Lanes, StoreActor, lanes};
 use crate::systemd::notify;
 use crate::telemetry::{NodeTelemetry, SharedTelemetry};
-use crate::threads::{Event, spawn, wait_until_ready, watch};
+use crate::threads::{Event, note_panics_of, spawn, wait_until_ready, watch};
 
 /// Time for callers to hear `service_unavailable` after a thread died, before the process ends.
 const LAST_WORDS: Duration = Duration::from_millis(250);
@@ -89,6 +89,8 @@ where
     let directory = Directory::new(&config.directory(), &config.limits).map_err(ConfigError::from)?;
     let Ground { http, admin, socket, decision } = prepare(config)?;
     let start = Start::now()?;
+    // Not the control thread's: what panics there is a request, which is caught.
+    note_panics_of(&["ring-0", "store"], Arc::clone(&start.readiness));
     let (events, ended) = bounded(8);
     let ids = MasterKey::from_bytes(start.master.subkey("store ids", 0));
     let store = new_store(config.limits, start.instance, ids);

@@ -4,6 +4,7 @@
 //! round, then a bounded number of HTTP transitions, then the batches of the rings, so a flood on one lane starves
 //! no other.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,8 +36,8 @@ pub type OutcomeCounters = Counters<OutcomeKind, { <OutcomeKind as Label>::ALL.l
 pub enum Order {
     /// A transition, skipped when the asker is gone before it starts; and its place in the lane, free from then on.
     Apply(Box<Transition>, oneshot::Sender<Reply>, Option<OwnedSemaphorePermit>),
-    /// A report.
-    Report(oneshot::Sender<Box<StoreReport>>),
+    /// A report; and its place in the lane.
+    Report(oneshot::Sender<Box<StoreReport>>, Option<OwnedSemaphorePermit>),
 }
 
 /// What the store thread counted, in one snapshot.
@@ -101,12 +102,13 @@ pub fn lanes() -> (Lanes, LaneEnds) {
     (Lanes { operator, http, closed }, ends)
 }
 
-/// The store and all that speaks to it. The lanes stand first, so that after a panic those who wait in them are told
-/// before the store is taken apart.
+/// The store and all that speaks to it.
 pub struct StoreActor<S> {
-    lanes: LaneEnds,
+    /// Lasts as long as the process: to take a large one apart takes half a second, for which the end after a panic
+    /// would have to wait.
+    store: ManuallyDrop<S>,
     rings: Vec<StoreMailbox>,
-    store: S,
+    lanes: LaneEnds,
     clock: BootClock,
     stopwatch: Stopwatch,
     readiness: Arc<Readiness>,
@@ -129,9 +131,9 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
     ) -> Self {
         let kinds = TransitionKind::ALL.len();
         Self {
-            lanes,
+            store: ManuallyDrop::new(store),
             rings,
-            store,
+            lanes,
             clock,
             stopwatch,
             readiness,
@@ -144,8 +146,6 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
 
     /// Serves until the other end of the lanes is gone.
     pub fn run(mut self) {
-        // Gone before anything of the actor is, however long that takes.
-        let _fall = Fall(Arc::clone(&self.readiness));
         loop {
             self.wait();
             if !self.round() {
@@ -209,7 +209,7 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
                     let _ = reply.send(answer);
                 }
             }
-            Order::Report(reply) => {
+            Order::Report(reply, _place) => {
                 let _ = reply.send(Box::new(self.report()));
             }
         }
@@ -251,17 +251,6 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
             latency: self.latency.iter().enumerate().map(|(i, it)| (by_kind(i), it.clone())).collect(),
             batch_len: self.batch_len.clone(),
             queue_depth: waiting + self.lanes.http.len() + self.lanes.operator.len(),
-        }
-    }
-}
-
-/// Says that the server is unavailable, when a panic drops it.
-struct Fall(Arc<Readiness>);
-
-impl Drop for Fall {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.set(ReadyState::Unavailable);
         }
     }
 }
