@@ -17,7 +17,7 @@ use rendezvous_node::store_thread::{Lanes, Order, StoreActor, lanes};
 use rendezvous_shared::credential::{Direction, KeyId, MasterKey, Secret};
 use rendezvous_shared::endpoint::AddressPolicy;
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, TenantId};
-use rendezvous_shared::limits::{self, Limits};
+use rendezvous_shared::limits::{self, BATCHES_PER_RING, Limits};
 use rendezvous_shared::outcome::DatagramOutcome;
 use rendezvous_shared::store::{
     Caller, CreateAttempt, DescriptionParts, IdempotencyKey, ListingDescription, Quotas, RegisterListing,
@@ -55,7 +55,7 @@ fn a_million_datagrams(kind: EngineKind) {
     let socket = bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default()).unwrap();
     let server = socket.local_addr();
     let (gate, waker) = wake_pair().unwrap();
-    let (ring_mailbox, store_mailbox) = mailbox(waker.clone());
+    let (ring_mailbox, store_mailbox) = mailbox(BATCHES_PER_RING, waker.clone());
     let (control, orders) = ring_orders();
     let (lanes, lane_ends) = lanes();
     let instance = InstanceId(1);

@@ -48,7 +48,15 @@ impl Server {
         let mut command = Command::new(binary);
         command.args(["serve", "--http", &http, "--admin", &admin, "--udp", &udp]).args(arguments);
         command.env("RENDEZVOUS_DEV_KEY", KEY).env_remove("RUST_LOG");
-        let mut process = Running::spawn("server", &mut command);
+        Self::watch(Running::spawn("server", &mut command), binary)
+    }
+
+    /// Waits until `process`, a server by whatever means, is ready at the addresses it prints.
+    ///
+    /// # Panics
+    /// When it does not get ready.
+    #[must_use]
+    pub fn watch(mut process: Running, binary: &Path) -> Self {
         process.expect(Duration::from_secs(20), "ready", |line| line == "ready");
         let banner = process.seen().to_vec();
         let address = |label: &str| {

@@ -12,19 +12,23 @@
 //! Both fences are sequentially consistent, so one comes before the other: either (b) sees the flag and writes, or
 //! (2) sees the reply and does not block. Nothing is lost. The eventfd counts, so a write that lands before the
 //! block ends that block. A wake that overtakes step 4 costs one turn that finds nothing, which is harmless.
+//!
+//! The flag and its fences are [`flag::SleepFlag`]; `tests/wake_orders.rs` tries every order of them.
+
+mod flag;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, atomic};
 
 use rustix::event::{EventfdFlags, eventfd};
+
+use flag::SleepFlag;
 
 /// Makes the two ends: the gate for the ring thread, the waker for everyone else.
 pub fn wake_pair() -> io::Result<(WakeGate, Waker)> {
     // Blocking on purpose: a read of a non-blocking eventfd by io_uring fails with EAGAIN instead of waiting.
-    let shared =
-        Arc::new(Shared { sleeping: AtomicBool::new(false), event: eventfd(0, EventfdFlags::CLOEXEC)? });
+    let shared = Arc::new(Shared { sleeping: SleepFlag::new(), event: eventfd(0, EventfdFlags::CLOEXEC)? });
     Ok((WakeGate(Arc::clone(&shared)), Waker(shared)))
 }
 
@@ -36,14 +40,12 @@ impl Waker {
     /// Wakes the ring thread if it sleeps or is about to; call it after the queue was written, once a batch.
     /// Returns whether that took a system call.
     pub fn wake(&self) -> bool {
-        fence(Ordering::SeqCst);
-        // The load spares the busy case a locked instruction; the swap lets one waker of many write.
-        if !self.0.sleeping.load(Ordering::Relaxed) || !self.0.sleeping.swap(false, Ordering::SeqCst) {
-            return false;
+        let asleep = self.0.sleeping.take();
+        if asleep {
+            // It can fail only if the counter stands at u64::MAX - 1, when the owner is as good as woken.
+            let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
         }
-        // It can fail only if the counter stands at u64::MAX - 1, when the owner is as good as woken.
-        let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
-        true
+        asleep
     }
 }
 
@@ -55,8 +57,7 @@ impl WakeGate {
     /// Announces that the thread is about to block. Look at every queue after this call and before the turn that
     /// blocks, and pass `Some(Duration::ZERO)` if one holds something.
     pub fn prepare_to_sleep(&self) -> Sleep<'_> {
-        self.0.sleeping.store(true, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        self.0.sleeping.announce();
         Sleep { shared: &self.0 }
     }
 
@@ -80,8 +81,7 @@ impl Sleep<'_> {
 
 impl Drop for Sleep<'_> {
     fn drop(&mut self) {
-        // Relaxed: a waker that still sees `true` writes once for nothing.
-        self.shared.sleeping.store(false, Ordering::Relaxed);
+        self.shared.sleeping.withdraw();
     }
 }
 
@@ -97,13 +97,13 @@ impl AsFd for WakeEvent {
 
 #[derive(Debug)]
 struct Shared {
-    sleeping: AtomicBool,
+    sleeping: SleepFlag,
     event: OwnedFd,
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
     use super::*;

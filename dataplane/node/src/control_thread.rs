@@ -4,20 +4,15 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rendezvous_control::boundary::{Lane, Readiness, ReadyState, StoreGateway};
+use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_control::{Control, Surface};
-use rendezvous_shared::store::{BeginDrain, DrainView, Reply, Transition};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::drain::drain;
 use crate::gateway::Gateway;
 use crate::systemd::notify;
-
-/// The most that running HTTP requests get to finish.
-const GRACE_MAX: Duration = Duration::from_secs(2);
-/// How often the drain is looked at.
-const DRAIN_POLL: Duration = Duration::from_millis(20);
 
 /// The bound TCP listeners.
 pub struct Listeners {
@@ -69,35 +64,6 @@ pub fn run(
         tokio::join!(serving, ending);
         Ok(())
     })
-}
-
-/// What running HTTP requests get to finish once the drain is over, so that all ends within the window.
-#[must_use]
-pub fn grace(window: Duration) -> Duration {
-    GRACE_MAX.min(window / 2)
-}
-
-/// Begins the drain and waits until no attempt is live, or the deadline came. A store that does not answer is waited
-/// for no longer than one that does.
-async fn drain(gateway: &Gateway, window: Duration) {
-    let window = window.saturating_sub(grace(window));
-    if tokio::time::timeout(window, drained(gateway, window)).await.is_err() {
-        warn!("the drain deadline came");
-    }
-}
-
-async fn drained(gateway: &Gateway, window: Duration) {
-    let mut next = Transition::BeginDrain(BeginDrain { window });
-    loop {
-        match gateway.submit(Lane::Operator, next.clone()).await {
-            Ok(Reply::Drain(DrainView::Draining { attempts, .. })) if attempts > 0 => {
-                next = Transition::GetDrain
-            }
-            Err(_) => {}
-            Ok(_) => return,
-        }
-        tokio::time::sleep(DRAIN_POLL).await;
-    }
 }
 
 /// The signals that end the process.

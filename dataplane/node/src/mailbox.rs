@@ -4,13 +4,12 @@
 //! with replies there and handed back. So nothing is allocated, and the boxes bound what is in flight: with none
 //! left, a datagram ends as `store_busy`.
 
-use crossbeam::channel::{Receiver, Sender, bounded};
 use rendezvous_core::handler::Pending;
-use rendezvous_net::Waker;
-use rendezvous_shared::limits::{BATCH_LEN_MAX, BATCHES_PER_RING};
+use rendezvous_shared::limits::BATCH_LEN_MAX;
 use rendezvous_shared::store::{Reply, Transition};
 
 use crate::clock::Stamp;
+use crate::sync::{Receiver, Sender, Waker, bounded};
 
 /// Transitions of the datagram path, what is remembered of each datagram, and the replies: same index, same datagram.
 #[derive(Debug)]
@@ -69,11 +68,11 @@ pub struct StoreMailbox {
     pub waker: Waker,
 }
 
-/// Both ends of a mailbox whose ring is woken by `waker`.
+/// Both ends of a mailbox of `boxes` boxes, two at least: the last one is kept back. `waker` wakes the ring.
 #[must_use]
-pub fn mailbox(waker: Waker) -> (RingMailbox, StoreMailbox) {
-    let (to_store, from_ring) = bounded(BATCHES_PER_RING);
-    let (to_ring, from_store) = bounded(BATCHES_PER_RING);
-    let free = (0..BATCHES_PER_RING).map(|_| Box::new(Batch::new())).collect();
+pub fn mailbox(boxes: usize, waker: Waker) -> (RingMailbox, StoreMailbox) {
+    let (to_store, from_ring) = bounded(boxes);
+    let (to_ring, from_store) = bounded(boxes);
+    let free = (0..boxes).map(|_| Box::new(Batch::new())).collect();
     (RingMailbox { free, to_store, from_store }, StoreMailbox { from_ring, to_ring, waker })
 }

@@ -5,19 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender};
 use hdrhistogram::Histogram;
 use rendezvous_control::snapshot::latency_histogram;
 use rendezvous_core::handler::{Action, Answer, Handler, Received};
-use rendezvous_net::{Engine, EngineCounters, EngineOptions, Outbox, WakeGate};
+use rendezvous_net::{Engine, EngineCounters, EngineOptions, Outbox};
 use rendezvous_shared::counter::Counters;
 use rendezvous_shared::limits::{ANSWER_LEN_MAX, BATCH_LEN_MAX, DATAGRAM_LEN_MAX};
 use rendezvous_shared::outcome::{DATAGRAM_OUTCOMES, DatagramOutcome};
 use rendezvous_shared::time::{Clock, Instant};
-use tokio::sync::oneshot;
 
 use crate::clock::{BootClock, Stamp, Stopwatch};
 use crate::mailbox::{Batch, RingMailbox};
+use crate::sync::{Receiver, Sender, WakeGate, bounded, oneshot};
 
 /// Datagrams taken from the engine before answers go out.
 const RECEIVE_MAX: usize = 256;
@@ -94,7 +93,7 @@ pub struct RingOrders {
 #[must_use]
 pub fn ring_orders() -> (RingControl, RingOrders) {
     let stop = Arc::new(AtomicBool::new(false));
-    let (report_requests, requests) = crossbeam::channel::bounded(1);
+    let (report_requests, requests) = bounded(1);
     (RingControl { stop: Arc::clone(&stop), report_requests }, RingOrders { stop, report_requests: requests })
 }
 

@@ -23,13 +23,15 @@ use rendezvous_core::store::MemoryStore;
 use rendezvous_net::{BoundSocket, EngineKind, WakeGate, Waker, open, wake_pair};
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
-use rendezvous_shared::limits::UNPROVED_ANSWERS_PER_SECOND;
+use rendezvous_shared::limits::{BATCHES_PER_RING, Limits, UNPROVED_ANSWERS_PER_SECOND};
+use rendezvous_shared::store::EphemeralRendezvousStore;
 use tracing::info;
 
 use crate::banner::Banner;
 use crate::clock::{BootClock, Stopwatch};
 use crate::config::{Config, ConfigError};
 use crate::control_thread::{self, Listeners};
+use crate::drain;
 use crate::exit::ServeError;
 use crate::gateway::{Gateway, NodeTimes};
 use crate::ground::{Ground, prepare};
@@ -39,7 +41,7 @@ use crate::ring::{Ring, RingControl, RingOrders, engine_options, ring_orders};
 use crate::store_thread::{Lanes, StoreActor, lanes};
 use crate::systemd::notify;
 use crate::telemetry::{NodeTelemetry, SharedTelemetry};
-use crate::threads::{Event, spawn, wait_until_ready, watch};
+use crate::threads::{Event, note_panics_of, spawn, wait_until_ready, watch};
 
 /// Time for callers to hear `service_unavailable` after a thread died, before the process ends.
 const LAST_WORDS: Duration = Duration::from_millis(250);
@@ -68,17 +70,36 @@ struct Dataplane {
 /// # Errors
 /// When it cannot start, and when a thread that serves ended.
 pub fn serve(config: &Config, development_key: Option<&ApiKey>) -> Result<(), ServeError> {
+    serve_with(config, development_key, MemoryStore::new)
+}
+
+/// As [`serve`], over the store that `new_store` makes; tests hand in one that fails.
+///
+/// # Errors
+/// As [`serve`].
+pub fn serve_with<S>(
+    config: &Config,
+    development_key: Option<&ApiKey>,
+    new_store: impl FnOnce(Limits, InstanceId, MasterKey) -> S,
+) -> Result<(), ServeError>
+where
+    S: EphemeralRendezvousStore + Send + 'static,
+{
     config.check()?;
     let directory = Directory::new(&config.directory(), &config.limits).map_err(ConfigError::from)?;
     let Ground { http, admin, socket, decision } = prepare(config)?;
     let start = Start::now()?;
+    // Not the control thread's: what panics there is a request, which is caught.
+    note_panics_of(&["ring-0", "store"], Arc::clone(&start.readiness));
     let (events, ended) = bounded(8);
-    let dataplane = start_dataplane(config, &start, socket, decision.kind, &events)?;
+    let ids = MasterKey::from_bytes(start.master.subkey("store ids", 0));
+    let store = new_store(config.limits, start.instance, ids);
+    let dataplane = start_dataplane(config, &start, store, socket, decision.kind, &events)?;
     wait_until_ready(&ended)?;
 
     let advertised = advertised(config, dataplane.socket.local_addr());
     let engine = EngineInfo { engine: decision.kind.name(), reason: decision.reason.name() };
-    let gateway = Arc::new(Gateway::new(dataplane.lanes.clone()));
+    let gateway = Arc::new(Gateway::new(dataplane.lanes.clone(), Arc::clone(&start.readiness)));
     let control = control(config, &start, &dataplane, engine, directory, &gateway, &advertised)?;
     let banner = Banner {
         instance: start.instance,
@@ -140,17 +161,18 @@ impl Start {
 }
 
 /// Starts the store thread and the ring thread.
-fn start_dataplane(
+fn start_dataplane<S: EphemeralRendezvousStore + Send + 'static>(
     config: &Config,
     start: &Start,
+    store: S,
     socket: BoundSocket,
     kind: EngineKind,
     events: &Sender<Event>,
 ) -> Result<Dataplane, ServeError> {
     let (gate, waker) = wake_pair().map_err(ServeError::system("make an eventfd"))?;
-    let (ring_mailbox, store_mailbox) = mailbox(waker.clone());
+    let (ring_mailbox, store_mailbox) = mailbox(BATCHES_PER_RING, waker.clone());
     let (ring, orders) = ring_orders();
-    let (lanes, store_thread) = start_store(config, start, store_mailbox, events)?;
+    let (lanes, store_thread) = start_store(start, store, store_mailbox, events)?;
     let kept = socket.try_clone().map_err(ServeError::system("keep the UDP socket"))?;
     let options = HandlerOptions {
         instance: start.instance,
@@ -171,15 +193,13 @@ fn start_dataplane(
     Ok(Dataplane { ring, waker, socket: kept, lanes, threads })
 }
 
-fn start_store(
-    config: &Config,
+fn start_store<S: EphemeralRendezvousStore + Send + 'static>(
     start: &Start,
+    store: S,
     mailbox: StoreMailbox,
     events: &Sender<Event>,
 ) -> Result<(Lanes, JoinHandle<()>), ServeError> {
     let (lanes, lane_ends) = lanes();
-    let ids = MasterKey::from_bytes(start.master.subkey("store ids", 0));
-    let store = MemoryStore::new(config.limits, start.instance, ids);
     let (stopwatch, readiness) = (start.stopwatch.clone(), Arc::clone(&start.readiness));
     let actor = StoreActor::new(store, vec![mailbox], lane_ends, start.clock, stopwatch, readiness);
     let thread = spawn("store", events, move || {
@@ -231,7 +251,7 @@ fn control(
         engine,
         dataplane.lanes.clone(),
     );
-    let shutdown_grace = control_thread::grace(Duration::from_millis(config.drain.window_ms));
+    let shutdown_grace = drain::grace(Duration::from_millis(config.drain.window_ms));
     Ok(Control::new(ControlParts {
         store: Arc::clone(gateway) as Arc<_>,
         telemetry: Arc::new(SharedTelemetry(telemetry)),

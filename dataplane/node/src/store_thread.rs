@@ -4,10 +4,11 @@
 //! round, then a bounded number of HTTP transitions, then the batches of the rings, so a flood on one lane starves
 //! no other.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Select, Sender, TryRecvError, bounded};
 use hdrhistogram::Histogram;
 use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_control::snapshot::latency_histogram;
@@ -18,10 +19,11 @@ use rendezvous_shared::store::{
     DrainView, EphemeralRendezvousStore, Reply, StoreStats, Transition, TransitionKind,
 };
 use rendezvous_shared::time::{Clock, Instant};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::clock::{BootClock, Stopwatch};
 use crate::mailbox::StoreMailbox;
+use crate::sync::{Receiver, Select, Sender, TryRecvError, bounded, oneshot};
 
 /// Longest sleep of an idle store. Deadlines are on a clock that goes on while the machine is suspended, the sleep is
 /// not: this bounds how late it notices.
@@ -34,8 +36,8 @@ pub type OutcomeCounters = Counters<OutcomeKind, { <OutcomeKind as Label>::ALL.l
 pub enum Order {
     /// A transition, skipped when the asker is gone before it starts; and its place in the lane, free from then on.
     Apply(Box<Transition>, oneshot::Sender<Reply>, Option<OwnedSemaphorePermit>),
-    /// A report.
-    Report(oneshot::Sender<Box<StoreReport>>),
+    /// A report; and its place in the lane.
+    Report(oneshot::Sender<Box<StoreReport>>, Option<OwnedSemaphorePermit>),
 }
 
 /// What the store thread counted, in one snapshot.
@@ -56,16 +58,38 @@ pub struct StoreReport {
 /// The control plane's end of both lanes.
 #[derive(Clone)]
 pub struct Lanes {
+    /// Drain, reports: never behind the others. First, so that it is the first to be gone: that ends the store thread.
+    pub operator: Sender<Order>,
     /// HTTP transitions.
     pub http: Sender<Order>,
-    /// Drain, reports: never behind the others.
-    pub operator: Sender<Order>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Lanes {
+    /// Whether the store thread is gone. Asked after an order was put into a lane, since nobody may take it out any
+    /// more: every reply there will ever be is there then.
+    #[must_use]
+    pub fn are_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
 }
 
 /// The store thread's end of both lanes.
 pub struct LaneEnds {
     http: Receiver<Order>,
     operator: Receiver<Order>,
+    closed: Arc<AtomicBool>,
+}
+
+impl Drop for LaneEnds {
+    /// Those who wait in a lane are told by the end of their order. A channel keeps its messages for as long as there is
+    /// anybody who could send more, so they are taken out here; who comes after that sees the flag.
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for lane in [&self.operator, &self.http] {
+            while lane.try_recv().is_ok() {}
+        }
+    }
 }
 
 /// Both ends of the lanes.
@@ -73,12 +97,16 @@ pub struct LaneEnds {
 pub fn lanes() -> (Lanes, LaneEnds) {
     let (http, http_end) = bounded(HTTP_LANE_MAX);
     let (operator, operator_end) = bounded(OPERATOR_LANE_MAX);
-    (Lanes { http, operator }, LaneEnds { http: http_end, operator: operator_end })
+    let closed = Arc::new(AtomicBool::new(false));
+    let ends = LaneEnds { http: http_end, operator: operator_end, closed: Arc::clone(&closed) };
+    (Lanes { operator, http, closed }, ends)
 }
 
 /// The store and all that speaks to it.
 pub struct StoreActor<S> {
-    store: S,
+    /// Lasts as long as the process: to take a large one apart takes half a second, for which the end after a panic
+    /// would have to wait.
+    store: ManuallyDrop<S>,
     rings: Vec<StoreMailbox>,
     lanes: LaneEnds,
     clock: BootClock,
@@ -103,7 +131,7 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
     ) -> Self {
         let kinds = TransitionKind::ALL.len();
         Self {
-            store,
+            store: ManuallyDrop::new(store),
             rings,
             lanes,
             clock,
@@ -164,10 +192,11 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
     fn obey(&mut self, now: Instant, order: Order) {
         match order {
             // The asker gave up before the transition started: it changes nothing.
-            Order::Apply(transition, reply, _) if reply.is_closed() => {
+            Order::Apply(transition, reply, _place) if reply.is_closed() => {
                 self.transitions[transition.kind().index()].count(OutcomeKind::Abandoned);
             }
-            Order::Apply(transition, reply, _) => {
+            Order::Apply(transition, reply, place) => {
+                drop(place);
                 let started = self.stopwatch.stamp();
                 self.store.apply(now, std::slice::from_ref(&transition), &mut self.replies);
                 let elapsed = self.stopwatch.between(started, self.stopwatch.stamp());
@@ -180,7 +209,7 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
                     let _ = reply.send(answer);
                 }
             }
-            Order::Report(reply) => {
+            Order::Report(reply, _place) => {
                 let _ = reply.send(Box::new(self.report()));
             }
         }

@@ -9,7 +9,7 @@ use rendezvous_control::snapshot::{
     DatagramFigures, EngineInfo, Snapshot, TransitionFigures, latency_histogram,
 };
 use rendezvous_net::{BoundSocket, EngineCounters, RearmReason, Waker};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, Semaphore, oneshot};
 
 use crate::ring::{RingControl, RingReport};
 use crate::store_thread::{Lanes, Order, StoreReport};
@@ -24,6 +24,8 @@ pub struct NodeTelemetry {
     socket: BoundSocket,
     engine: EngineInfo,
     lanes: Lanes,
+    /// The one place of the operator lane that is kept for reports.
+    report_place: Arc<Semaphore>,
     last: Mutex<Last>,
 }
 
@@ -45,7 +47,8 @@ impl NodeTelemetry {
         lanes: Lanes,
     ) -> Arc<Self> {
         let last = Last { ring: RingReport::empty(), latency: latency_histogram(), store: None };
-        Arc::new(Self { ring, waker, socket, engine, lanes, last: Mutex::new(last) })
+        let report_place = Arc::new(Semaphore::new(1));
+        Arc::new(Self { ring, waker, socket, engine, lanes, report_place, last: Mutex::new(last) })
     }
 }
 
@@ -85,7 +88,9 @@ impl NodeTelemetry {
 
     async fn ask_store(&self) -> Option<Box<StoreReport>> {
         let (reply, report) = oneshot::channel();
-        self.lanes.operator.try_send(Order::Report(reply)).ok()?;
+        // A report that a stalled store did not take out yet keeps the place: no more than one is ever in the lane.
+        let place = Arc::clone(&self.report_place).try_acquire_owned().ok()?;
+        self.lanes.operator.try_send(Order::Report(reply, Some(place))).ok()?;
         tokio::time::timeout(REPORT_WAIT, report).await.ok()?.ok()
     }
 

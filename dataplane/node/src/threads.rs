@@ -1,6 +1,7 @@
 //! Threads that tell the main thread how they ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender};
@@ -15,6 +16,18 @@ pub(crate) enum Event {
     Ready,
     /// It ended: well, or with a cause.
     Ended(&'static str, Result<(), String>),
+}
+
+/// Makes readiness false in the moment in which one of the threads named panics. What comes next takes longer than
+/// readiness may lag: with `RUST_BACKTRACE` set, some hundred milliseconds go by before anything is unwound.
+pub(crate) fn note_panics_of(threads: &'static [&'static str], readiness: Arc<Readiness>) {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name().is_some_and(|name| threads.contains(&name)) {
+            readiness.set(ReadyState::Unavailable);
+        }
+        print(panic);
+    }));
 }
 
 /// Runs `work` on a thread of that name; its end, a panic included, becomes an event.

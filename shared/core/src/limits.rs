@@ -282,6 +282,7 @@ const _: () = {
     assert!(PRESENCE_KEY_LIFETIME.as_secs() / 2 > LEASE_MAX.as_secs(), "a renewal comes before the key ends");
     assert!(HELLO_LEN_MIN >= CHALLENGE_LEN_MAX && BIND_LEN_MIN >= 2 * ANSWER_LEN_MAX);
     assert!(STORE_QUEUE_MAX.is_multiple_of(BATCH_LEN_MAX));
+    assert!(BATCHES_PER_RING >= 2, "a ring keeps its last box back until another one is free");
     assert!(PAGE_LEN_DEFAULT <= PAGE_LEN_MAX && PAGE_LEN_MAX <= PAGE_EXAMINED_MAX);
     assert!(
         Limits::DEFAULT.listings <= Limits::LISTINGS_MAX && Limits::DEFAULT.attempts <= Limits::ATTEMPTS_MAX
