@@ -56,7 +56,7 @@ impl World {
             attributes: Vec::new(),
             slot: None,
         };
-        let description = ListingDescription::new(&parts).unwrap();
+        let description = ListingDescription::new(&parts).expect("within its limits");
         let idempotency = IdempotencyKey { key: [0; 16], fingerprint: [0; 16] };
         let request = RegisterListing { caller, quotas, idempotency, description, lease: LEASE_MAX };
         self.store.apply(NOW, &[Transition::RegisterListing(Box::new(request))], &mut self.replies);
