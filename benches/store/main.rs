@@ -7,7 +7,6 @@
     clippy::unwrap_used,
     reason = "a benchmark prints, and stops at what it did not expect"
 )]
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod browse;
 mod fleet;

@@ -1,4 +1,5 @@
 //! Rounds of measurements: medians with their range, each beside a floor measured in the same round.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::collections::HashMap;
 use std::hint::black_box;
