@@ -15,9 +15,10 @@ use super::MemoryStore;
 use super::ends::{Scope, reported_reason};
 use super::idempotency::{AttemptRecord, RecordKey};
 use super::lanes::Link;
-use super::records::{Attempt, Listing, Seconds, Story, Times};
+use super::records::{Attempt, Listing, Seconds};
 use super::results::AttemptResult;
 use super::slab::Slot;
+use super::story::{Story, Times};
 
 impl MemoryStore {
     pub(super) fn create_attempt(&mut self, now: Instant, request: &CreateAttempt) -> Result<Reply, Refusal> {

@@ -25,6 +25,7 @@ mod records;
 mod results;
 mod revocations;
 mod slab;
+mod story;
 mod tenants;
 #[cfg(test)]
 mod tests;
@@ -208,12 +209,14 @@ impl MemoryStore {
         KeyId::new(Role::Joiner, attempt.tenant, self.instance, handle, attempt.joiner_key_expires())
     }
 
-    /// Does what must be done before anybody is served at `now`.
-    fn advance(&mut self, now: Instant) {
+    /// Does what must be done before anybody is served at `now`; returns the time that counts, which never goes back.
+    fn advance(&mut self, now: Instant) -> Instant {
+        let now = now.max(self.now);
         self.now = now;
         self.present.advance(now);
         self.visible.advance(now);
         self.drain_when_due(now);
+        now
     }
 
     /// What each pool holds; what is over and not worked off is counted.
@@ -235,7 +238,7 @@ impl MemoryStore {
 
 impl EphemeralRendezvousStore for MemoryStore {
     fn apply(&mut self, now: Instant, batch: &[Transition], replies: &mut Vec<Reply>) {
-        self.advance(now);
+        let now = self.advance(now);
         self.work_off(now, self.pace.per_transition * batch.len());
         for transition in batch {
             let reply = self.apply_one(now, transition);
@@ -248,7 +251,7 @@ impl EphemeralRendezvousStore for MemoryStore {
     }
 
     fn expire(&mut self, now: Instant) {
-        self.advance(now);
+        let now = self.advance(now);
         self.work_off(now, self.pace.per_call);
     }
 

@@ -8,7 +8,7 @@ use rendezvous_shared::endpoint::{Endpoint, Family};
 use rendezvous_shared::id::{AttemptId, Handle, JoinCode, ListingId, PrincipalId, Role, TenantId};
 use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, PRESENCE_LIFETIME};
 use rendezvous_shared::outcome::AttemptReason;
-use rendezvous_shared::store::{AttemptView, Candidates, ListingDescription, Phase, PhaseTimes};
+use rendezvous_shared::store::{Candidates, ListingDescription, Phase};
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
 
@@ -16,6 +16,7 @@ use super::freshness::Freshness;
 use super::idempotency::{AttemptRecord, ListingRecord};
 use super::lanes::{Due, LaneId, Link, Linked, List};
 use super::slab::{Slab, Slot};
+use super::story::{Story, Times};
 
 /// Kinds of lists: of a whole pool, of a tenant, of a listing's attempts, of a joiner's attempts.
 #[derive(Debug)]
@@ -284,94 +285,6 @@ impl Due for Attempt {
 
     fn lane(&self) -> LaneId {
         self.lane
-    }
-}
-
-/// An instant or none, in the space of an instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment(Instant);
-
-impl Moment {
-    /// It has not come.
-    pub(super) const NOT_YET: Self = Self(Instant::MAX);
-
-    pub(super) fn get(self) -> Option<Instant> {
-        (self.0 != Instant::MAX).then_some(self.0)
-    }
-}
-
-impl From<Instant> for Moment {
-    fn from(instant: Instant) -> Self {
-        Self(instant)
-    }
-}
-
-/// When an attempt reached its phases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
-    pub(super) created: Instant,
-    pub(super) host_bound: Moment,
-    pub(super) joiner_bound: Moment,
-    pub(super) introduced: Moment,
-    pub(super) reported: Moment,
-}
-
-impl Times {
-    pub(super) const fn new(created: Instant) -> Self {
-        let never = Moment::NOT_YET;
-        Self { created, host_bound: never, joiner_bound: never, introduced: never, reported: never }
-    }
-}
-
-/// What there is to tell of an attempt, live or ended: no endpoint, no secret.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Story {
-    /// Tag and handle, as of the listing.
-    id: (u64, Handle),
-    listing: (u64, Handle),
-    times: Times,
-    deadline: Instant,
-    families: [[bool; 2]; 2],
-    reports: [Option<ReportResult>; 2],
-}
-
-impl Story {
-    pub(super) const fn id(&self) -> AttemptId {
-        AttemptId::new(self.id.0, self.id.1)
-    }
-
-    pub(super) const fn listing(&self) -> Handle {
-        self.listing.1
-    }
-
-    pub(super) const fn report(&self, role: Role) -> Option<ReportResult> {
-        match role {
-            Role::Host => self.reports[0],
-            Role::Joiner => self.reports[1],
-        }
-    }
-
-    /// As it is told, in the phase it is in; `ended` when it is over.
-    pub(super) fn view(&self, phase: Phase, ended: Option<Instant>) -> AttemptView {
-        let Times { created, host_bound, joiner_bound, introduced, reported } = self.times;
-        AttemptView {
-            id: self.id(),
-            listing: ListingId::new(self.listing.0, self.listing.1),
-            phase,
-            times: PhaseTimes {
-                created,
-                host_bound: host_bound.get(),
-                joiner_bound: joiner_bound.get(),
-                introduced: introduced.get(),
-                reported: reported.get(),
-                ended,
-            },
-            deadline: self.deadline,
-            host_families: self.families[0],
-            joiner_families: self.families[1],
-            host_report: self.reports[0],
-            joiner_report: self.reports[1],
-        }
     }
 }
 

@@ -9,8 +9,9 @@ use rendezvous_shared::time::Instant;
 
 use super::idempotency::roomy;
 use super::lanes::{Due, LaneId, Lanes, Link, Linked};
-use super::records::{OfPool, Story};
+use super::records::OfPool;
 use super::slab::{Slab, Slot};
+use super::story::Story;
 
 /// What is kept for a while of an attempt that ended.
 #[derive(Debug)]

@@ -134,7 +134,17 @@ impl ListingDescription {
     /// The value of the attribute `key`.
     #[must_use]
     pub fn attribute(&self, key: &str) -> Option<&str> {
-        self.attributes().find(|&(name, _)| name == key).map(|(_, value)| value)
+        let mut rest = self.attributes().0;
+        loop {
+            let mut chars = rest.chars();
+            let (key_len, value_len) = (chars.next()? as usize, chars.next()? as usize);
+            rest = chars.as_str();
+            // Pages ask this of hundreds of listings: a key of another length is not looked at.
+            if key_len == key.len() && rest.starts_with(key) {
+                return rest.get(key_len..key_len + value_len);
+            }
+            rest = rest.get(key_len + value_len..)?;
+        }
     }
 }
 
