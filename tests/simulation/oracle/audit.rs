@@ -5,7 +5,7 @@ use rendezvous_shared::id::PrincipalId;
 use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{
     BrowseListings, Caller, DrainView, EphemeralRendezvousStore, Filter, GetAttempt, GetListing,
-    ListingLocator, Reply, StoreStats, Transition,
+    ListRevocations, ListingLocator, Reply, StoreStats, Transition,
 };
 use rendezvous_shared::time::Instant;
 
@@ -49,10 +49,12 @@ impl Oracle {
         };
         let mut tenants = Vec::new();
         for (id, caller) in self.known_listings() {
+            let caller = self.unbarred(now, caller);
             ask(self, Transition::GetListing(GetListing { caller, locator: ListingLocator::Id(id) }));
             tenants.push(caller.tenant);
         }
         for (attempt, caller) in self.known_attempts() {
+            let caller = self.unbarred(now, caller);
             ask(self, Transition::GetAttempt(GetAttempt { caller, attempt }));
         }
         tenants.sort();
@@ -74,18 +76,36 @@ impl Oracle {
             if shown != wanted {
                 broken("browsing shows all that can be joined", format_args!("{shown:?} {wanted:?}"));
             }
+            let caller = Caller { operator: true, ..caller };
+            ask(self, Transition::ListRevocations(ListRevocations { caller, after: None, limit: 2 }));
         }
         if store.next_deadline().is_none_or(|at| at > now) {
             self.check_counts(now, &store.stats());
         }
     }
 
+    /// Who may ask for all that `caller` may, though it be barred.
+    fn unbarred(&self, now: Instant, caller: Caller) -> Caller {
+        let operator = Caller { principal: STRANGER, operator: true, ..caller };
+        if self.is_barred(now, caller) { operator } else { caller }
+    }
+
     /// With all memory given back, the pools hold what lives, and every attempt ended once.
     fn check_counts(&self, now: Instant, stats: &StoreStats) {
         let used = |pool: Pool| stats.pools.iter().find(|it| it.pool == pool).map_or(0, |it| it.used);
-        let (listings, attempts) = (self.listings_live(now), self.attempts_live(now));
-        if used(Pool::Listings) != listings || used(Pool::Attempts) != attempts {
-            broken("pools hold what lives", format_args!("{listings} {attempts} {stats:?}"));
+        let attempts = self.attempts_live(now);
+        // A drained store's records are those of nobody.
+        let records = |count: usize| if self.drained(now) { 0 } else { count };
+        for (pool, live) in [
+            (Pool::Listings, self.listings_live(now)),
+            (Pool::Attempts, attempts),
+            (Pool::ListingRecords, records(self.listing_records_live(now))),
+            (Pool::AttemptRecords, records(self.attempt_records_live(now))),
+            (Pool::Revocations, self.revocations_live(now)),
+        ] {
+            if used(pool) != live {
+                broken("pools hold what lives", format_args!("{pool:?} {live} {stats:?}"));
+            }
         }
         let ended = stats.attempt_reasons.total();
         if ended + attempts as u64 != self.attempts_created {

@@ -24,6 +24,7 @@ use std::net::SocketAddr;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use rendezvous_core::store::Pace;
 use rendezvous_shared::limits::Limits;
 use rendezvous_shared::store::{EphemeralRendezvousStore, Reply};
 use rendezvous_shared::time::Instant;
@@ -122,6 +123,7 @@ impl World {
             (Fault::TinyCeilings, world.plan.limits != Limits::DEFAULT),
             (Fault::TinyBoxes, world.plan.outbox < 64),
             (Fault::TinyUnproved, world.plan.unproved_per_second < 1_000),
+            (Fault::SlowStore, world.plan.pace != Pace::DEFAULT),
         ] {
             world.reached.faults.add(fault, u64::from(on));
         }
