@@ -26,6 +26,10 @@ impl Oracle {
         if stats.introductions != self.introductions {
             broken("every introduction is counted once", format_args!("{stats:?} {}", self.introductions));
         }
+        let [least, most] = self.joinable(now);
+        if stats.presence_fresh < least || stats.presence_fresh > most {
+            broken("the gauge of presences lags a tick", format_args!("{least} to {most} {stats:?}"));
+        }
         if self.drained(now) != (stats.drain == DrainView::Drained) {
             broken("a drain ends at its deadline", format_args!("{:?} {stats:?}", self.drain));
         }

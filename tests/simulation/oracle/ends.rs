@@ -11,6 +11,9 @@ use super::attempts::AttemptFact;
 use super::listings::ListingFact;
 use super::{Oracle, broken};
 
+/// More results than all the attempts here have.
+const RESULTS_OF_ALL: usize = 1_000;
+
 impl Oracle {
     /// A principal was revoked: every attempt in which it joined ends.
     pub(super) fn end_joined_by(&mut self, now: Instant, tenant: TenantId, principal: PrincipalId) {
@@ -43,7 +46,14 @@ impl Oracle {
             fact.role_of(caller).is_some() || (caller.operator && caller.tenant == fact.joiner.tenant);
         match reply {
             Reply::Attempt(view) if party => fact.check_view(now, lives, listing, view),
-            Reply::Refused(Refusal::NotFound) if !party || !lives => {}
+            Reply::Refused(Refusal::NotFound) if !party => {}
+            Reply::Refused(Refusal::NotFound) if !lives => {
+                let (ended, reason) = fact.ended.unwrap_or_else(|| fact.end_by_itself(listing));
+                let over = now.since(ended) >= RESULT_LIFETIME;
+                if !over && self.limits.attempt_results >= RESULTS_OF_ALL {
+                    broken("a result is kept for its time", format_args!("{fact:?} {reason:?} at {now:?}"));
+                }
+            }
             _ => broken(
                 "an acknowledged attempt lives until its deadline",
                 format_args!("{request:?} {reply:?} {fact:?}"),

@@ -5,7 +5,7 @@ use core::time::Duration;
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::ListingId;
-use rendezvous_shared::limits::{LEASE_MAX, LEASE_MIN};
+use rendezvous_shared::limits::{GAUGE_LAG_MAX, LEASE_MAX, LEASE_MIN};
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
     BrowseListings, Caller, DeleteListing, GetListing, LeaseGrant, ListingGrant, ListingLocator, ListingView,
@@ -92,6 +92,19 @@ impl Oracle {
     /// Whether the listing whose key this is can be joined, by its owner's presence.
     pub(crate) fn is_visible(&self, now: Instant, id: ListingId) -> bool {
         self.live_listing(now, id).is_some_and(|it| it.visible(now))
+    }
+
+    /// How many listings can be joined; and how many could a moment ago.
+    pub(super) fn joinable(&self, now: Instant) -> [usize; 2] {
+        if self.drained(now) {
+            return [0; 2];
+        }
+        let until = |it: &ListingFact| {
+            let latest = it.presence.iter().flatten().map(|(_, until)| *until).max();
+            latest.map_or(Instant::ZERO, |at| at.min(it.ends()))
+        };
+        [Duration::ZERO, GAUGE_LAG_MAX]
+            .map(|lag| self.listings.values().filter(|it| until(it).after(lag) > now).count())
     }
 
     /// How many listings live.
