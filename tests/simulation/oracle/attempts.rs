@@ -2,18 +2,17 @@
 
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::{Endpoint, Family};
-use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId, Role, TenantId};
-use rendezvous_shared::limits::RESULT_LIFETIME;
+use rendezvous_shared::id::{AttemptId, ListingId, Role};
+use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN};
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
-    AttemptGrant, AttemptView, Caller, CancelAttempt, Candidates, CreateAttempt, GetAttempt, Introduction,
-    ListPending, Phase, Reply, Report, Reporter,
+    AttemptGrant, Caller, CancelAttempt, Candidates, CreateAttempt, Introduction, ListPending, Reply, Report,
+    Reporter,
 };
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
 
-use super::{Known, Oracle, Record, broken, conflict, known, record_deadline, record_key};
-use crate::reached::REVOCATIONS;
+use super::{Known, Oracle, Record, broken, conflict, granted, known, record_deadline, record_key};
 
 /// A bound role.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +39,8 @@ pub(super) struct AttemptFact {
     pub(super) reports: [Option<ReportResult>; 2],
     /// Ended before its time, for this reason.
     pub(super) ended: Option<(Instant, AttemptReason)>,
+    /// Whether its listing could be joined when its deadline came; not kept as long as the listing's facts tell.
+    pub(super) joinable_at_deadline: Option<bool>,
     /// The reason that was told first.
     pub(super) told: Option<AttemptReason>,
 }
@@ -52,48 +53,13 @@ pub(super) const fn place(role: Role) -> usize {
 }
 
 impl AttemptFact {
-    /// Ends it if it lives and this principal joined in it.
-    pub(super) fn end_if_joined_by(
-        &mut self,
-        now: Instant,
-        tenant: TenantId,
-        principal: PrincipalId,
-        reason: AttemptReason,
-    ) {
-        let joined = self.joiner.tenant == tenant && self.joiner.principal == principal;
-        if joined && self.ended.is_none() && self.deadline > now {
-            self.end(now, reason);
-        }
-    }
-
     pub(super) fn end(&mut self, now: Instant, reason: AttemptReason) {
         self.ended = Some((now, reason));
     }
 
-    fn role_of(&self, caller: Caller) -> Option<Role> {
+    pub(super) fn role_of(&self, caller: Caller) -> Option<Role> {
         let is = |it: Caller| it.tenant == caller.tenant && it.principal == caller.principal;
         if is(self.joiner) { Some(Role::Joiner) } else { is(self.host).then_some(Role::Host) }
-    }
-
-    fn reported_reason(&self) -> AttemptReason {
-        match self.reports {
-            [None, None] => AttemptReason::Unreported,
-            reports if reports.contains(&Some(ReportResult::Connected)) => AttemptReason::Connected,
-            _ => AttemptReason::ReportedFailed,
-        }
-    }
-
-    /// Why it may have ended by itself at its deadline.
-    fn reasons_at_deadline(&self) -> [AttemptReason; 2] {
-        let silent = match self.sides {
-            [Some(_), None] => AttemptReason::JoinerSilent,
-            [None, Some(_)] => AttemptReason::HostSilent,
-            _ => AttemptReason::Expired,
-        };
-        match self.introduced {
-            Some(_) => [self.reported_reason(); 2],
-            None => [silent, AttemptReason::HostPresenceStale],
-        }
     }
 }
 
@@ -140,12 +106,8 @@ impl Oracle {
 
     pub(super) fn on_create(&mut self, now: Instant, request: &CreateAttempt, reply: &Reply) {
         let key = record_key(request.caller, request.idempotency);
-        let records = if self.drained(now) {
-            Known::New
-        } else {
-            known(&self.attempt_records, &key, now, request.idempotency)
-        };
-        match (records, reply) {
+        let known = known(&self.attempt_records, &key, now, request.idempotency);
+        match (known, reply) {
             (Known::Reused, _) if conflict(reply) == Some(ConflictReason::IdempotencyKeyReused) => {}
             (Known::Same(id), Reply::Refused(Refusal::Expired)) if self.live_attempt(now, id).is_none() => {}
             (Known::Same(id), Reply::AttemptCreated(grant)) if grant.replayed && grant.id == id => {
@@ -178,7 +140,9 @@ impl Oracle {
         };
         let room = self.attempts_live(now) < self.limits.attempts
             && self.attempt_records_live(now) < self.limits.attempt_records;
-        if self.drain.is_some() || !room || grant.deadline != now.after(request.lifetime) {
+        let lifetime = granted(request.lifetime, ATTEMPT_MIN, ATTEMPT_MAX);
+        let good = grant.lifetime == lifetime && grant.deadline == now.after(lifetime);
+        if self.drain.is_some() || !room || !good {
             broken(
                 "an attempt is granted as asked, within the ceilings, not while draining",
                 format_args!("{grant:?}"),
@@ -197,6 +161,7 @@ impl Oracle {
             introduced: None,
             reports: [None; 2],
             ended: None,
+            joinable_at_deadline: None,
             told: None,
         };
         self.attempts_created += 1;
@@ -207,16 +172,19 @@ impl Oracle {
         self.attempt_records.insert(key, Record { fingerprint, target: grant.id, deadline });
     }
 
-    fn attempt_records_live(&self, now: Instant) -> usize {
+    pub(super) fn attempt_records_live(&self, now: Instant) -> usize {
         self.attempt_records.values().filter(|it| it.deadline > now).count()
     }
 
     fn check_create_refused(&self, now: Instant, request: &CreateAttempt, refusal: Refusal) {
         let caller = request.caller;
-        let listing = self.live_listing(now, request.listing).filter(|it| it.owner.tenant == caller.tenant);
+        let listing = self.live_listing(now, request.listing).filter(|it| it.is_seen_by(now, caller));
         let in_tenant = |ids: &mut dyn Iterator<Item = bool>| ids.filter(|it| *it).count();
         let with_cause = match refusal {
-            Refusal::NotFound => listing.is_none_or(|it| !it.visible(now)),
+            Refusal::Draining { .. } => self.refuses_new(now, refusal),
+            Refusal::NotFound | Refusal::Revoked => {
+                listing.is_none() && refusal == self.absent(now, caller, request.listing)
+            }
             Refusal::Conflict(ConflictReason::NotJoinable) => listing.is_some_and(|it| !it.visible(now)),
             Refusal::CapacityExceeded(Pool::Attempts) => self.attempts_live(now) >= self.limits.attempts,
             Refusal::CapacityExceeded(Pool::AttemptRecords) => {
@@ -312,7 +280,8 @@ impl Oracle {
         };
         let own = self.live_listing(now, request.listing).filter(owner).is_some();
         match (own, reply) {
-            (false, Reply::Refused(Refusal::NotFound)) => {}
+            (false, Reply::Refused(refusal))
+                if *refusal == self.absent(now, request.caller, request.listing) => {}
             (true, Reply::Pending(pending)) => {
                 let waits = |id: &AttemptId| {
                     self.live_attempt(now, *id)
@@ -333,66 +302,5 @@ impl Oracle {
                 format_args!("{request:?} {reply:?}"),
             ),
         }
-    }
-
-    pub(super) fn on_get_attempt(&mut self, now: Instant, request: &GetAttempt, reply: &Reply) {
-        let lives = self.live_attempt(now, request.attempt).is_some();
-        let listing_ends = self
-            .attempts
-            .get(&request.attempt)
-            .and_then(|it| self.listings.get(&it.listing))
-            .map(|it| it.ends());
-        let Some(fact) = self.attempts.get_mut(&request.attempt) else { return };
-        let caller = request.caller;
-        let party =
-            fact.role_of(caller).is_some() || (caller.operator && caller.tenant == fact.joiner.tenant);
-        match reply {
-            Reply::Attempt(view) if party => fact.check_view(now, lives, listing_ends, view),
-            Reply::Refused(Refusal::NotFound) if !party || !lives => {}
-            _ => broken(
-                "an acknowledged attempt lives until its deadline",
-                format_args!("{request:?} {reply:?} {fact:?}"),
-            ),
-        }
-    }
-}
-
-impl AttemptFact {
-    fn check_view(&mut self, now: Instant, lives: bool, listing_ends: Option<Instant>, view: &AttemptView) {
-        let bound = self.sides.iter().any(Option::is_some);
-        let phase = match (self.introduced, bound) {
-            (Some(_), _) => Phase::Introduced,
-            (None, true) => Phase::Bound,
-            (None, false) => Phase::Created,
-        };
-        let Phase::Ended(reason) = view.phase else {
-            if !lives
-                || view.phase != phase
-                || view.deadline != self.deadline
-                || view.times.created != self.created
-            {
-                broken(
-                    "an attempt is shown as it was acknowledged",
-                    format_args!("{view:?} {self:?} at {now:?}"),
-                );
-            }
-            return;
-        };
-        let gone = listing_ends.is_some_and(|at| at < self.deadline);
-        let right = match self.ended {
-            Some((_, known)) => reason == known,
-            None if gone && reason == AttemptReason::ListingGone => true,
-            // Whoever revoked the listing or its owner ended its attempts.
-            None if gone && REVOCATIONS && reason == AttemptReason::Revoked => true,
-            None => !gone && self.reasons_at_deadline().contains(&reason),
-        };
-        let kept = view.times.ended.is_some_and(|at| now.since(at) <= RESULT_LIFETIME);
-        if lives || !right || !kept || self.told.is_some_and(|told| told != reason) {
-            broken(
-                "an attempt ends once, for the right reason",
-                format_args!("{view:?} {self:?} at {now:?}"),
-            );
-        }
-        self.told = Some(reason);
     }
 }

@@ -5,7 +5,7 @@ use rendezvous_shared::id::PrincipalId;
 use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{
     BrowseListings, Caller, DrainView, EphemeralRendezvousStore, Filter, GetAttempt, GetListing,
-    ListingLocator, Reply, StoreStats, Transition,
+    ListRevocations, ListingLocator, Reply, StoreStats, Transition,
 };
 use rendezvous_shared::time::Instant;
 
@@ -25,6 +25,10 @@ impl Oracle {
         }
         if stats.introductions != self.introductions {
             broken("every introduction is counted once", format_args!("{stats:?} {}", self.introductions));
+        }
+        let [least, most] = self.joinable(now);
+        if stats.presence_fresh < least || stats.presence_fresh > most {
+            broken("the gauge of presences lags a tick", format_args!("{least} to {most} {stats:?}"));
         }
         if self.drained(now) != (stats.drain == DrainView::Drained) {
             broken("a drain ends at its deadline", format_args!("{:?} {stats:?}", self.drain));
@@ -49,10 +53,12 @@ impl Oracle {
         };
         let mut tenants = Vec::new();
         for (id, caller) in self.known_listings() {
+            let caller = self.unbarred(now, caller);
             ask(self, Transition::GetListing(GetListing { caller, locator: ListingLocator::Id(id) }));
             tenants.push(caller.tenant);
         }
         for (attempt, caller) in self.known_attempts() {
+            let caller = self.unbarred(now, caller);
             ask(self, Transition::GetAttempt(GetAttempt { caller, attempt }));
         }
         tenants.sort();
@@ -74,18 +80,36 @@ impl Oracle {
             if shown != wanted {
                 broken("browsing shows all that can be joined", format_args!("{shown:?} {wanted:?}"));
             }
+            let caller = Caller { operator: true, ..caller };
+            ask(self, Transition::ListRevocations(ListRevocations { caller, after: None, limit: 2 }));
         }
         if store.next_deadline().is_none_or(|at| at > now) {
             self.check_counts(now, &store.stats());
         }
     }
 
+    /// Who may ask for all that `caller` may, though it be barred.
+    fn unbarred(&self, now: Instant, caller: Caller) -> Caller {
+        let operator = Caller { principal: STRANGER, operator: true, ..caller };
+        if self.is_barred(now, caller) { operator } else { caller }
+    }
+
     /// With all memory given back, the pools hold what lives, and every attempt ended once.
     fn check_counts(&self, now: Instant, stats: &StoreStats) {
         let used = |pool: Pool| stats.pools.iter().find(|it| it.pool == pool).map_or(0, |it| it.used);
-        let (listings, attempts) = (self.listings_live(now), self.attempts_live(now));
-        if used(Pool::Listings) != listings || used(Pool::Attempts) != attempts {
-            broken("pools hold what lives", format_args!("{listings} {attempts} {stats:?}"));
+        let attempts = self.attempts_live(now);
+        // A drained store's records are those of nobody.
+        let records = |count: usize| if self.drained(now) { 0 } else { count };
+        for (pool, live) in [
+            (Pool::Listings, self.listings_live(now)),
+            (Pool::Attempts, attempts),
+            (Pool::ListingRecords, records(self.listing_records_live(now))),
+            (Pool::AttemptRecords, records(self.attempt_records_live(now))),
+            (Pool::Revocations, self.revocations_live(now)),
+        ] {
+            if used(pool) != live {
+                broken("pools hold what lives", format_args!("{pool:?} {live} {stats:?}"));
+            }
         }
         let ended = stats.attempt_reasons.total();
         if ended + attempts as u64 != self.attempts_created {

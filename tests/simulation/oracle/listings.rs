@@ -1,17 +1,19 @@
-//! Listings, leases and presences: what was acknowledged of them.
+//! Listings and leases: what was acknowledged of them.
+
+use core::time::Duration;
 
 use rendezvous_shared::credential::KeyId;
-use rendezvous_shared::endpoint::{Endpoint, Family};
+use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::ListingId;
-use rendezvous_shared::limits::PRESENCE_LIFETIME;
-use rendezvous_shared::outcome::{ConflictReason, Pool, QuotaScope, Refusal};
+use rendezvous_shared::limits::{GAUGE_LAG_MAX, LEASE_MAX, LEASE_MIN};
+use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
-    BrowseListings, Caller, DatagramProof, DeleteListing, GetListing, LeaseGrant, ListingGrant,
-    ListingLocator, ListingView, Notice, Page, RegisterListing, RenewLease, Reply, Visibility,
+    BrowseListings, Caller, DeleteListing, GetListing, LeaseGrant, ListingGrant, ListingLocator, ListingView,
+    Page, RegisterListing, RenewLease, Reply, Visibility,
 };
 use rendezvous_shared::time::Instant;
 
-use super::{Known, Oracle, Record, broken, conflict, known, record_deadline, record_key};
+use super::{Known, Oracle, Record, broken, conflict, granted, known, record_deadline, record_key};
 
 /// What is known of a listing.
 #[derive(Clone, Debug)]
@@ -22,10 +24,12 @@ pub(super) struct ListingFact {
     pub(super) public: bool,
     pub(super) key: KeyId,
     version: u64,
-    first: (core::time::Duration, Instant),
+    first: (Duration, Instant),
+    lifetime: Duration,
     deadline: Instant,
     record: super::RecordKey,
-    gone: Option<Instant>,
+    /// Removed before its time, and what its attempts ended for.
+    gone: Option<(Instant, AttemptReason)>,
     /// IPv4, IPv6: where, and until when.
     pub(super) presence: [Option<(Endpoint, Instant)>; 2],
 }
@@ -38,7 +42,26 @@ impl ListingFact {
 
     /// When it was, or will be, gone.
     pub(super) fn ends(&self) -> Instant {
-        self.gone.unwrap_or(self.deadline).min(self.deadline)
+        self.gone.map_or(self.deadline, |(at, _)| at.min(self.deadline))
+    }
+
+    /// What its attempts end for when it does.
+    pub(super) fn end_reason(&self) -> AttemptReason {
+        self.gone.map_or(AttemptReason::ListingGone, |(_, reason)| reason)
+    }
+
+    pub(super) const fn lease_ends(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Whether it could be joined at `at`, when it was still there, by the presence it had since.
+    pub(super) fn was_joinable(&self, at: Instant) -> bool {
+        self.presence.iter().flatten().any(|(_, until)| *until > at)
+    }
+
+    /// Whether `caller` may know of it.
+    pub(super) fn is_seen_by(&self, now: Instant, caller: Caller) -> bool {
+        self.owner.tenant == caller.tenant && (self.visible(now) || self.is_of(caller) || caller.operator)
     }
 
     /// Whether it can be joined at `now`.
@@ -69,6 +92,19 @@ impl Oracle {
     /// Whether the listing whose key this is can be joined, by its owner's presence.
     pub(crate) fn is_visible(&self, now: Instant, id: ListingId) -> bool {
         self.live_listing(now, id).is_some_and(|it| it.visible(now))
+    }
+
+    /// How many listings can be joined; and how many could a moment ago.
+    pub(super) fn joinable(&self, now: Instant) -> [usize; 2] {
+        if self.drained(now) {
+            return [0; 2];
+        }
+        let until = |it: &ListingFact| {
+            let latest = it.presence.iter().flatten().map(|(_, until)| *until).max();
+            latest.map_or(Instant::ZERO, |at| at.min(it.ends()))
+        };
+        [Duration::ZERO, GAUGE_LAG_MAX]
+            .map(|lag| self.listings.values().filter(|it| until(it).after(lag) > now).count())
     }
 
     /// How many listings live.
@@ -102,77 +138,17 @@ impl Oracle {
         self.listings.retain(|_, it| now.since(it.ends()).as_secs() < 120);
     }
 
-    pub(super) fn on_presence(&mut self, now: Instant, proof: &DatagramProof, reply: &Reply, bye: bool) {
-        let listing = self.listing_of(now, &proof.key_id);
-        match (listing, reply) {
-            (None, Reply::Refused(Refusal::NotFound)) => {}
-            (Some(_), Reply::Refused(Refusal::StaleSequence)) => {
-                if self.moves_on(proof) {
-                    broken("a newer datagram is not stale", format_args!("{proof:?}"));
-                }
-            }
-            (Some(id), Reply::Presence(grant)) => {
-                if !self.moves_on(proof) {
-                    broken("an older datagram reinstates nothing", format_args!("{proof:?}"));
-                }
-                self.proofs.on_accepted(proof, None);
-                let Some(fact) = self.listings.get_mut(&id) else { return };
-                let lifetime = if bye { core::time::Duration::ZERO } else { PRESENCE_LIFETIME };
-                if bye {
-                    fact.presence = [None; 2];
-                } else {
-                    let until = now.after(PRESENCE_LIFETIME);
-                    fact.presence[usize::from(proof.source.family() == Family::V6)] =
-                        Some((proof.source, until));
-                }
-                if grant.lease_remaining != fact.deadline.since(now) || grant.presence_remaining != lifetime {
-                    broken("ACK says what remains", format_args!("{grant:?} {fact:?}"));
-                }
-                if let Some(notice) = &grant.pending {
-                    self.check_notice(now, id, notice);
-                }
-            }
-            _ => broken(
-                "an acknowledged listing lives until its deadline",
-                format_args!("PRESENCE {proof:?} {listing:?} {reply:?}"),
-            ),
-        }
-    }
-
-    /// A host is told where it proved to be lately, and nowhere else.
-    pub(super) fn check_notice(&self, now: Instant, id: ListingId, notice: &Notice) {
-        let fact = self.live_listing(now, id);
-        let there = fact.is_some_and(|it| {
-            it.key == notice.host_key
-                && it.presence.iter().flatten().any(|(at, until)| *at == notice.endpoint && *until > now)
-        });
-        if !there || !self.proofs.has_presence(now, &notice.host_key, notice.endpoint) {
-            broken("NOTICE goes to the newest proved endpoint", format_args!("{notice:?} {fact:?}"));
-        }
-        let wanted = self.joiner_family(notice.attempt);
-        let in_wanted = |(at, until): &&(Endpoint, Instant)| Some(at.family()) == wanted && *until > now;
-        let has_wanted = fact.is_some_and(|it| it.presence.iter().flatten().any(|it| in_wanted(&it)));
-        if has_wanted && Some(notice.endpoint.family()) != wanted {
-            broken(
-                "NOTICE comes in the joiner's family where there is one",
-                format_args!("{notice:?} {fact:?}"),
-            );
-        }
-        if !self.awaits_host(now, notice.attempt, id) {
-            broken("NOTICE names an attempt whose joiner waits", format_args!("{notice:?}"));
-        }
-    }
-
     pub(super) fn on_register(&mut self, now: Instant, request: &RegisterListing, reply: &Reply) {
         let key = record_key(request.caller, request.idempotency);
-        let records = if self.drained(now) {
-            Known::New
-        } else {
-            known(&self.listing_records, &key, now, request.idempotency)
-        };
-        match (records, reply) {
+        let known = known(&self.listing_records, &key, now, request.idempotency);
+        match (known, reply) {
             (Known::Reused, _) if conflict(reply) == Some(ConflictReason::IdempotencyKeyReused) => {}
-            (Known::Same(id), Reply::Refused(Refusal::Expired)) if self.live_listing(now, id).is_none() => {}
+            (Known::Same(id), Reply::Refused(refusal)) if self.live_listing(now, id).is_none() => {
+                let revoked = self.absent(now, request.caller, id) == Refusal::Revoked;
+                if *refusal != (if revoked { Refusal::Revoked } else { Refusal::Expired }) {
+                    broken("a registration that is over says why", format_args!("{request:?} {reply:?}"));
+                }
+            }
             (Known::Same(id), Reply::Registered(grant)) if grant.replayed && grant.view.id == id => {
                 let fact = self.live_listing(now, id);
                 let same = fact.is_some_and(|it| {
@@ -212,11 +188,12 @@ impl Oracle {
         if let Some((id, _)) = held
             && let Some(fact) = self.listings.get_mut(&id)
         {
-            fact.gone = Some(now);
+            fact.take_away(now, AttemptReason::ListingGone);
         }
         let room = self.listings_live(now) < self.limits.listings
             && self.listing_records_live(now) < self.limits.listing_records;
-        let good = grant.lease.deadline == now.after(request.lease) && grant.lease.lifetime == request.lease;
+        let lifetime = granted(request.lease, LEASE_MIN, LEASE_MAX);
+        let good = grant.lease.deadline == now.after(lifetime) && grant.lease.lifetime == lifetime;
         if self.drain.is_some() || !room || !good || self.listings.contains_key(&grant.view.id) {
             broken(
                 "a registration is granted as asked, within the ceilings, and not while draining",
@@ -233,6 +210,7 @@ impl Oracle {
                 key: grant.lease.presence_key,
                 version: grant.lease.version,
                 first: (grant.lease.lifetime, grant.lease.deadline),
+                lifetime,
                 deadline: grant.lease.deadline,
                 record,
                 gone: None,
@@ -253,7 +231,7 @@ impl Oracle {
         Some((*id, fact.is_of(request.caller)))
     }
 
-    fn listing_records_live(&self, now: Instant) -> usize {
+    pub(super) fn listing_records_live(&self, now: Instant) -> usize {
         self.listing_records.values().filter(|it| it.deadline > now).count()
     }
 
@@ -264,6 +242,7 @@ impl Oracle {
         let in_tenant = self.live_listings(now).filter(|(_, it)| it.owner.tenant == tenant).count() - freed;
         let own = self.live_listings(now).filter(|(_, it)| it.is_of(request.caller)).count() - freed;
         let with_cause = match refusal {
+            Refusal::Draining { .. } => self.refuses_new(now, refusal),
             Refusal::Conflict(ConflictReason::SlotTaken) => held.is_some_and(|(_, own)| !own),
             Refusal::CapacityExceeded(Pool::Listings) => {
                 self.listings_live(now) - freed >= self.limits.listings
@@ -291,9 +270,11 @@ impl Oracle {
         let drain = self.drain.is_some();
         let fact = self.live_listing(now, request.listing).filter(|it| it.is_of(request.caller)).cloned();
         match (fact, reply) {
-            (None, Reply::Refused(Refusal::NotFound)) => {}
+            (_, Reply::Refused(refusal @ Refusal::Draining { .. })) if self.refuses_new(now, *refusal) => {}
+            (None, Reply::Refused(refusal))
+                if !drain && *refusal == self.absent(now, request.caller, request.listing) => {}
             (Some(fact), Reply::Refused(Refusal::StaleVersion { latest }))
-                if *latest == fact.version && request.version != fact.version => {}
+                if !drain && *latest == fact.version && request.version != fact.version => {}
             (Some(mut fact), Reply::Renewed(grant)) if !drain && request.version == fact.version => {
                 fact.check_renewed(now, request, grant);
                 if let Some(record) = self.listing_records.get_mut(&fact.record) {
@@ -316,10 +297,10 @@ impl Oracle {
         match (there, reply) {
             (true, Reply::Deleted) => {
                 if let Some(fact) = self.listings.get_mut(&request.listing) {
-                    fact.gone = Some(now);
+                    fact.take_away(now, AttemptReason::ListingGone);
                 }
             }
-            (false, Reply::Refused(Refusal::NotFound)) => {}
+            (false, Reply::Refused(refusal)) if *refusal == self.absent(now, caller, request.listing) => {}
             _ => broken(
                 "an acknowledged listing lives until its deadline",
                 format_args!("{request:?} {reply:?}"),
@@ -330,12 +311,10 @@ impl Oracle {
     pub(super) fn on_get_listing(&self, now: Instant, request: &GetListing, reply: &Reply) {
         let ListingLocator::Id(id) = request.locator else { return };
         let caller = request.caller;
-        let seen = |it: &&ListingFact| {
-            it.owner.tenant == caller.tenant && (it.visible(now) || it.is_of(caller) || caller.operator)
-        };
-        match (self.live_listing(now, id).filter(seen), reply) {
+        let listing = self.live_listing(now, id).filter(|it| it.is_seen_by(now, caller));
+        match (listing, reply) {
             (Some(fact), Reply::Listing(view)) => fact.check_view(now, view),
-            (None, Reply::Refused(Refusal::NotFound)) => {}
+            (None, Reply::Refused(refusal)) if *refusal == self.absent(now, caller, id) => {}
             (fact, _) => broken(
                 "an acknowledged listing lives until its deadline",
                 format_args!("{request:?} {reply:?} {fact:?}"),
@@ -366,14 +345,14 @@ impl Oracle {
 
 impl ListingFact {
     /// It is removed, whoever owns it.
-    pub(super) fn take_away(&mut self, now: Instant) {
+    pub(super) fn take_away(&mut self, now: Instant, reason: AttemptReason) {
         if self.lives(now) {
-            self.gone = Some(now);
+            self.gone = Some((now, reason));
         }
     }
 
     fn check_renewed(&mut self, now: Instant, request: &RenewLease, grant: &LeaseGrant) {
-        let asked = request.lease.unwrap_or(grant.lifetime);
+        let asked = request.lease.map_or(self.lifetime, |wanted| granted(wanted, LEASE_MIN, LEASE_MAX));
         let good = grant.version == self.version + 1
             && grant.deadline == now.after(grant.lifetime)
             && grant.lifetime == asked;
@@ -381,6 +360,7 @@ impl ListingFact {
             broken("a renewal moves version and deadline on", format_args!("{grant:?} {self:?}"));
         }
         self.version = grant.version;
+        self.lifetime = grant.lifetime;
         self.deadline = grant.deadline;
     }
 

@@ -5,12 +5,16 @@
 
 mod attempts;
 mod audit;
+mod drain;
+mod ends;
 mod introductions;
 mod listings;
+mod presences;
 mod proofs;
 mod revocations;
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use rendezvous_shared::credential::MasterKey;
@@ -18,10 +22,9 @@ use rendezvous_shared::endpoint::{AddressPolicy, Family};
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, RevocationId, TenantId};
 use rendezvous_shared::limits::{Limits, RECORD_GRACE, SEQUENCE_JUMP_MAX};
 use rendezvous_shared::outcome::{ConflictReason, Refusal};
-use rendezvous_shared::store::{Caller, DatagramProof, DrainView, IdempotencyKey, Quotas, Reply, Transition};
+use rendezvous_shared::store::{Caller, DatagramProof, IdempotencyKey, Quotas, Reply, Transition};
 use rendezvous_shared::time::Instant;
 
-use crate::reached::REVOCATIONS;
 pub(crate) use audit::browse;
 pub(crate) use proofs::{Proofs, Seen, Verdict};
 
@@ -112,25 +115,18 @@ impl Oracle {
         }
     }
 
-    /// Whether the drain's deadline came.
-    pub(crate) fn drained(&self, now: Instant) -> bool {
-        self.drain.is_some_and(|deadline| deadline <= now)
-    }
-
     /// Judges what the store answered to `transition` at `now`.
     pub(crate) fn on_reply(&mut self, now: Instant, transition: &Transition, reply: &Reply) {
-        self.check_barred(now, transition, reply);
+        if self.drained(now) {
+            return self.check_drained(now, transition, reply);
+        }
+        if self.check_barred(now, transition, reply) {
+            return;
+        }
         match (transition, reply) {
-            (_, Reply::Refused(Refusal::Revoked)) => {}
-            (Transition::Revoke(it), Reply::Revoked(view)) => self.on_revoke(now, it, view),
-            (Transition::LiftRevocation(it), _) if REVOCATIONS => self.on_lift(it.revocation, reply),
-            (Transition::ListRevocations(_), Reply::Revocations(_)) => {}
-            (_, Reply::Refused(Refusal::Draining { .. })) if self.drain.is_some() => {}
-            (_, Reply::Refused(Refusal::ServiceUnavailable)) if !has_effect_here(transition) => {}
-            (_, Reply::Refused(Refusal::Draining { .. } | Refusal::ServiceUnavailable)) => broken(
-                "draining and unavailable are not said without cause",
-                format_args!("{transition:?} {reply:?}"),
-            ),
+            (Transition::Revoke(it), _) => self.on_revoke(now, it, reply),
+            (Transition::LiftRevocation(it), _) => self.on_lift(now, it, reply),
+            (Transition::ListRevocations(it), _) => self.on_list_revocations(now, it, reply),
             (Transition::RefreshPresence(it), _) => self.on_presence(now, &it.proof, reply, false),
             (Transition::EndPresence(it), _) => self.on_presence(now, &it.proof, reply, true),
             (Transition::RegisterListing(it), _) => self.on_register(now, it, reply),
@@ -144,28 +140,9 @@ impl Oracle {
             (Transition::GetAttempt(it), _) => self.on_get_attempt(now, it, reply),
             (Transition::ListPending(it), _) => self.on_pending(now, it, reply),
             (Transition::CancelAttempt(it), _) => self.on_cancel(now, it, reply),
-            (Transition::BeginDrain(it), Reply::Drain(view)) => {
-                let wanted = now.after(it.window.min(rendezvous_shared::limits::DRAIN_MAX));
-                let deadline = self.drain.map_or(wanted, |before| before.min(wanted));
-                self.drain = Some(deadline);
-                self.on_drain_view(now, view);
-            }
+            (Transition::BeginDrain(it), Reply::Drain(view)) => self.on_begin_drain(now, it, view),
             (Transition::GetDrain, Reply::Drain(view)) => self.on_drain_view(now, view),
             _ => broken("each transition has its reply", format_args!("{transition:?} {reply:?}")),
-        }
-    }
-
-    fn on_drain_view(&self, now: Instant, view: &DrainView) {
-        let right = match (self.drain, view) {
-            (None, DrainView::Serving) => true,
-            (Some(deadline), DrainView::Draining { deadline: told, .. }) => {
-                deadline == *told && deadline > now
-            }
-            (Some(deadline), DrainView::Drained) => deadline <= now,
-            _ => false,
-        };
-        if !right {
-            broken("the earlier deadline of a drain wins", format_args!("{:?} {view:?}", self.drain));
         }
     }
 
@@ -187,13 +164,10 @@ impl Oracle {
     }
 }
 
-/// Whether the store of today knows this transition.
-fn has_effect_here(transition: &Transition) -> bool {
-    REVOCATIONS
-        || !matches!(
-            transition,
-            Transition::Revoke(_) | Transition::ListRevocations(_) | Transition::LiftRevocation(_)
-        )
+/// What is granted to whoever asks for `wanted`: whole seconds, not fewer, within `least..=most`.
+fn granted(wanted: Duration, least: Duration, most: Duration) -> Duration {
+    let up = wanted.as_secs().saturating_add(u64::from(wanted.subsec_nanos() > 0));
+    Duration::from_secs(up).clamp(least, most)
 }
 
 /// A record is kept until this long after what it stands for.

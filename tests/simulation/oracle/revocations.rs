@@ -1,120 +1,157 @@
 //! Revocations: whom and what is barred, and that nothing is done for them.
-//!
-//! Ready for the store that knows them; see [`REVOCATIONS`](crate::reached::REVOCATIONS).
 
-use rendezvous_shared::id::{RevocationId, TenantId};
-use rendezvous_shared::outcome::{AttemptReason, Refusal};
+use rendezvous_shared::id::{ListingId, PrincipalId, RevocationId, TenantId};
+use rendezvous_shared::limits::{PAGE_LEN_MAX, REVOCATION_MAX, REVOCATION_MIN};
+use rendezvous_shared::outcome::{AttemptReason, Pool, Refusal};
 use rendezvous_shared::store::{
-    Caller, ListingLocator, Reply, Reporter, RevocationView, Revoke, Subject, Transition,
+    Caller, LiftRevocation, ListRevocations, Reply, RevocationPage, RevocationView, Revoke, Subject,
+    Transition,
 };
 use rendezvous_shared::time::Instant;
 
-use super::{Oracle, broken};
+use super::{Oracle, broken, granted};
 
 /// What is known of a revocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RevocationFact {
     tenant: TenantId,
     subject: Subject,
+    /// Whose listing it was; of a principal, itself.
+    owner: PrincipalId,
     deadline: Instant,
 }
 
 impl Oracle {
     /// The revocations that hold, with their tenants.
     pub(crate) fn revocations(&self, now: Instant) -> Vec<(RevocationId, TenantId)> {
-        let live = self.revocations.iter().filter(|(_, it)| it.deadline > now && !self.drained(now));
-        live.map(|(id, it)| (*id, it.tenant)).collect()
+        self.live_revocations(now).map(|(id, it)| (*id, it.tenant)).collect()
     }
 
-    fn holds(&self, now: Instant, tenant: TenantId, subject: Subject) -> bool {
-        let same = |it: &RevocationFact| it.tenant == tenant && it.subject == subject && it.deadline > now;
-        self.revocations.values().any(same) && !self.drained(now)
+    fn live_revocations(&self, now: Instant) -> impl Iterator<Item = (&RevocationId, &RevocationFact)> {
+        let drained = self.drained(now);
+        self.revocations.iter().filter(move |(_, it)| it.deadline > now && !drained)
     }
 
-    /// A barred caller learns so and gets nothing else; nobody else is told that.
-    pub(super) fn check_barred(&self, now: Instant, transition: &Transition, reply: &Reply) {
-        let refused = matches!(reply, Reply::Refused(Refusal::Revoked));
-        let Some(caller) = caller_of(transition) else {
-            // A datagram whose key is of something that was revoked.
-            if refused && self.revocations.is_empty() {
-                broken("revoked is not said without cause", format_args!("{transition:?}"));
-            }
-            return;
-        };
-        let barred = self.holds(now, caller.tenant, Subject::Principal(caller.principal));
-        let listing = listing_of(transition).is_some_and(|it| self.holds(now, caller.tenant, it));
-        if barred && !matches!(reply, Reply::Refused(_)) {
+    fn find_revocation(
+        &self,
+        now: Instant,
+        tenant: TenantId,
+        subject: Subject,
+    ) -> Option<(RevocationId, RevocationFact)> {
+        let same = |(_, it): &(&RevocationId, &RevocationFact)| it.tenant == tenant && it.subject == subject;
+        self.live_revocations(now).find(same).map(|(id, it)| (*id, *it))
+    }
+
+    /// Whether nothing is done for this caller.
+    pub(super) fn is_barred(&self, now: Instant, caller: Caller) -> bool {
+        self.find_revocation(now, caller.tenant, Subject::Principal(caller.principal)).is_some()
+    }
+
+    /// What a caller is told of a listing that is not there for it: why, if it was its own and was revoked.
+    pub(super) fn absent(&self, now: Instant, caller: Caller, listing: ListingId) -> Refusal {
+        let found = self.find_revocation(now, caller.tenant, Subject::Listing(listing));
+        let own = found.is_some_and(|(_, it)| it.owner == caller.principal);
+        if own { Refusal::Revoked } else { Refusal::NotFound }
+    }
+
+    /// Whether the caller is barred; then it must have been told just that.
+    pub(super) fn check_barred(&self, now: Instant, transition: &Transition, reply: &Reply) -> bool {
+        let barred = transition.caller().is_some_and(|caller| self.is_barred(now, caller));
+        if barred && *reply != Reply::Refused(Refusal::Revoked) {
             broken("nothing is done for who is revoked", format_args!("{transition:?} {reply:?}"));
         }
-        if refused && !barred && !listing {
-            broken("revoked is not said without cause", format_args!("{transition:?}"));
+        barred
+    }
+
+    pub(super) fn on_revoke(&mut self, now: Instant, request: &Revoke, reply: &Reply) {
+        let tenant = request.caller.tenant;
+        let known = self.find_revocation(now, tenant, request.subject);
+        let owner = match (known, request.subject) {
+            (Some((_, it)), _) => Some(it.owner),
+            (None, Subject::Principal(principal)) => Some(principal),
+            (None, Subject::Listing(id)) => {
+                let listing = self.live_listing(now, id).filter(|it| it.owner.tenant == tenant);
+                listing.map(|it| it.owner.principal)
+            }
+        };
+        let owner = owner.filter(|_| request.caller.operator);
+        let room = known.is_some() || self.revocations_live(now) < self.limits.revocations;
+        match (owner, reply) {
+            (None, Reply::Refused(Refusal::NotFound)) => {}
+            (Some(_), Reply::Refused(Refusal::CapacityExceeded(Pool::Revocations))) if !room => {}
+            (Some(owner), Reply::Revoked(view)) if room => {
+                let lifetime = granted(request.lifetime, REVOCATION_MIN, REVOCATION_MAX);
+                let least = known.map_or(Instant::ZERO, |(_, it)| it.deadline);
+                let deadline = now.after(lifetime).max(least);
+                let same_id = known.map_or(!self.revocations.contains_key(&view.id), |(id, _)| id == view.id);
+                if view.subject != request.subject || view.deadline != deadline || !same_id {
+                    broken("revoking again prolongs what there is", format_args!("{request:?} {view:?}"));
+                }
+                let fact = RevocationFact { tenant, subject: request.subject, owner, deadline };
+                self.revocations.insert(view.id, fact);
+                self.end_what_is_of(now, tenant, request.subject);
+            }
+            _ => broken(
+                "an operator revokes what is there, within the ceiling",
+                format_args!("{request:?} {reply:?} {known:?}"),
+            ),
         }
     }
 
-    pub(super) fn on_revoke(&mut self, now: Instant, request: &Revoke, view: &RevocationView) {
-        let tenant = request.caller.tenant;
-        if view.subject != request.subject || !request.caller.operator {
-            broken("an operator revokes what it asked for", format_args!("{request:?} {view:?}"));
+    fn end_what_is_of(&mut self, now: Instant, tenant: TenantId, subject: Subject) {
+        if let Subject::Principal(principal) = subject {
+            self.end_joined_by(now, tenant, principal);
         }
-        let fact = RevocationFact { tenant, subject: request.subject, deadline: view.deadline };
-        self.revocations.insert(view.id, fact);
         for (id, listing) in &mut self.listings {
-            let hit = match request.subject {
-                Subject::Listing(revoked) => revoked == *id,
-                Subject::Principal(principal) => principal == listing.owner.principal,
+            let (hit, reason) = match subject {
+                Subject::Listing(revoked) => (revoked == *id, AttemptReason::ListingGone),
+                Subject::Principal(principal) => {
+                    (principal == listing.owner.principal, AttemptReason::Revoked)
+                }
             };
             if hit && listing.owner.tenant == tenant {
-                listing.take_away(now);
+                listing.take_away(now, reason);
             }
         }
-        let Subject::Principal(principal) = request.subject else { return };
-        for attempt in self.attempts.values_mut() {
-            attempt.end_if_joined_by(now, tenant, principal, AttemptReason::Revoked);
+    }
+
+    pub(super) fn revocations_live(&self, now: Instant) -> usize {
+        self.live_revocations(now).count()
+    }
+
+    pub(super) fn on_lift(&mut self, now: Instant, request: &LiftRevocation, reply: &Reply) {
+        let Caller { tenant, operator, .. } = request.caller;
+        let there =
+            self.live_revocations(now).any(|(id, it)| *id == request.revocation && it.tenant == tenant);
+        match (there && operator, reply) {
+            (true, Reply::Lifted) => {
+                self.revocations.remove(&request.revocation);
+            }
+            (false, Reply::Refused(Refusal::NotFound)) => {}
+            _ => broken("an operator lifts a revocation once", format_args!("{request:?} {reply:?}")),
         }
     }
 
-    pub(super) fn on_lift(&mut self, id: RevocationId, reply: &Reply) {
-        match (self.revocations.remove(&id), reply) {
-            (Some(_), Reply::Lifted) | (None, Reply::Refused(Refusal::NotFound)) => {}
-            (fact, _) => broken("a revocation is lifted once", format_args!("{fact:?} {reply:?}")),
+    pub(super) fn on_list_revocations(&self, now: Instant, request: &ListRevocations, reply: &Reply) {
+        let Caller { tenant, operator, .. } = request.caller;
+        let of_tenant = self.live_revocations(now).filter(|(_, it)| it.tenant == tenant);
+        let mut wanted: Vec<_> = of_tenant
+            .filter(|(id, _)| request.after.is_none_or(|after| **id > after))
+            .map(|(id, it)| RevocationView { id: *id, subject: it.subject, deadline: it.deadline })
+            .collect();
+        let limit = request.limit.clamp(1, PAGE_LEN_MAX);
+        let more = wanted.len() > limit;
+        wanted.truncate(limit);
+        let next_after = wanted.last().map(|it| it.id).filter(|_| more);
+        let right = match reply {
+            Reply::Revocations(page) => {
+                operator && *page == RevocationPage { revocations: wanted, next_after }
+            }
+            Reply::Refused(Refusal::NotFound) => !operator,
+            _ => false,
+        };
+        if !right {
+            broken("operators are shown what is revoked", format_args!("{request:?} {reply:?}"));
         }
     }
-}
-
-/// The authenticated caller of a transition; a datagram has none.
-fn caller_of(transition: &Transition) -> Option<Caller> {
-    match transition {
-        Transition::RegisterListing(it) => Some(it.caller),
-        Transition::RenewLease(it) => Some(it.caller),
-        Transition::DeleteListing(it) => Some(it.caller),
-        Transition::GetListing(it) => Some(it.caller),
-        Transition::BrowseListings(it) => Some(it.caller),
-        Transition::CreateAttempt(it) => Some(it.caller),
-        Transition::GetAttempt(it) => Some(it.caller),
-        Transition::ListPending(it) => Some(it.caller),
-        Transition::CancelAttempt(it) => Some(it.caller),
-        Transition::Revoke(it) => Some(it.caller),
-        Transition::ListRevocations(it) => Some(it.caller),
-        Transition::LiftRevocation(it) => Some(it.caller),
-        Transition::Report(it) => match it.reporter {
-            Reporter::Caller(caller) => Some(caller),
-            Reporter::Datagram(_) => None,
-        },
-        _ => None,
-    }
-}
-
-/// The listing a transition names.
-fn listing_of(transition: &Transition) -> Option<Subject> {
-    Some(Subject::Listing(match transition {
-        Transition::RenewLease(it) => it.listing,
-        Transition::DeleteListing(it) => it.listing,
-        Transition::CreateAttempt(it) => it.listing,
-        Transition::ListPending(it) => it.listing,
-        Transition::GetListing(it) => match it.locator {
-            ListingLocator::Id(id) => id,
-            ListingLocator::JoinCode(_) => return None,
-        },
-        _ => return None,
-    }))
 }

@@ -17,6 +17,8 @@ const LIFETIME: Duration = PRESENCE_LIFETIME;
 const CONVERGENCE: Duration = LIFETIME.saturating_mul(3);
 /// A refresh interval, three seconds, and some requests of the control plane; `docs/protocol.md`, section 11.
 const BACK_AFTER_RESTART: Duration = Duration::from_secs(16);
+/// Operators lift twice a second once all is calm.
+const LIFTED: Duration = Duration::from_secs(5);
 /// What was on its way when the faults stopped arrives within this or not at all.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 
@@ -29,6 +31,10 @@ impl World {
         let calm = self.plan.calm_from();
         while self.step(calm) {}
         self.calm_down();
+        // Whoever bars somebody after that does so within this.
+        let end = self.now.after(STRAGGLERS);
+        while self.step(end) {}
+        self.converge("operators lift what they revoked", LIFTED, Self::nobody_is_barred);
         let within = CONVERGENCE;
         self.converge(
             "hosts are back within three lifetimes of the last fault",
@@ -74,7 +80,6 @@ impl World {
                 ring.stalled_until = ring.stalled_until.min(own);
             }
         }
-        self.lift_revocations();
         for host in &mut self.hosts {
             host.frozen_until = host.frozen_until.min(now);
         }
@@ -97,6 +102,13 @@ impl World {
                 broken(what, missing);
             }
         }
+    }
+
+    /// A revocation that holds, if any.
+    fn nobody_is_barred(&self) -> Option<String> {
+        let server = self.server.as_ref()?;
+        let barred = self.oracle.revocations(server.clock(self.now));
+        barred.first().map(|revocation| format!("{revocation:?}"))
     }
 
     /// The first host that is not, if any.

@@ -138,7 +138,7 @@ impl World {
             clock_ahead: Duration::from_millis(self.rng.random_range(0..1_000_000)),
             slot: self.rng.random_bool(0.7).then(|| format!("slot {number}")),
             visibility: if self.rng.random_bool(0.8) { Visibility::Public } else { Visibility::Unlisted },
-            lease: Duration::from_secs(self.rng.random_range(self.plan.leases.0..=self.plan.leases.1)),
+            lease: Duration::from_millis(self.rng.random_range(self.plan.leases.0..=self.plan.leases.1)),
             renew_at: Instant::MAX,
             renew_earliest: Instant::ZERO,
             register_at: self.now,

@@ -153,10 +153,10 @@ impl World {
             connected: false,
             stage: Stage::Browsing,
             key,
-            lifetime: Duration::from_secs(if self.plan.long_attempts && self.rng.random_bool(0.3) {
-                self.rng.random_range(30..=60)
+            lifetime: Duration::from_millis(if self.plan.long_attempts && self.rng.random_bool(0.3) {
+                self.rng.random_range(30_000..=61_000)
             } else {
-                self.rng.random_range(5..=20)
+                self.rng.random_range(4_500..=20_000)
             }),
             tries: 0,
             job: None,
@@ -298,7 +298,7 @@ impl World {
             joiner.stage = Stage::Over;
             return;
         };
-        let over = self.now.after(joiner.lifetime);
+        let over = self.now.after(grant.lifetime);
         joiner.stage = Stage::Waiting(Box::new(key), over);
         let waits = if late { self.rng.random_range(1_000..12_000) } else { 0 };
         joiner.wake_at = self.now.after(Duration::from_millis(waits));

@@ -20,7 +20,7 @@ use super::control::Asker;
 use super::host::describe;
 use super::server::{SERVER_V4, SERVER_V6};
 use super::{World, fingerprint};
-use crate::reached::{Fault, REVOCATIONS};
+use crate::reached::Fault;
 
 /// Datagrams an attacker remembers.
 const RECORDED_MAX: usize = 48;
@@ -125,12 +125,8 @@ impl World {
         {
             self.ask(Asker::Nobody, Transition::DeleteListing(DeleteListing { caller, listing }));
         }
-        if REVOCATIONS && self.chance(Fault::Revoke) {
-            let principal = Subject::Principal(self.hosts[host].caller.principal);
-            let listing = self.hosts[host].listing.map(|(id, _)| Subject::Listing(id));
-            let subject = listing.filter(|_| self.rng.random_bool(0.5)).unwrap_or(principal);
-            let lifetime = REVOCATION_DEFAULT;
-            self.ask(Asker::Nobody, Transition::Revoke(Revoke { caller, subject, lifetime }));
+        if self.chance(Fault::Revoke) {
+            self.revoke(host, caller);
         }
         if self.rng.random_bool(0.1) {
             self.lift_revocations();
@@ -151,6 +147,29 @@ impl World {
                 })),
             );
         }
+    }
+
+    /// An operator bars host `host`, its listing or somebody who joins; or somebody tries to who is no operator.
+    fn revoke(&mut self, host: usize, operator: Caller) {
+        let joiners: Vec<_> = self.joiners.values().map(|joiner| joiner.caller).collect();
+        let Caller { tenant, .. } = operator;
+        let of_tenant: Vec<_> = joiners.into_iter().filter(|it| it.tenant == tenant).collect();
+        let listing = self.hosts[host].listing.map(|(id, _)| Subject::Listing(id));
+        let subject = match (self.rng.random_range(0..4), listing) {
+            (0 | 1, Some(listing)) => listing,
+            (2, _) if !of_tenant.is_empty() => {
+                Subject::Principal(of_tenant[self.rng.random_range(0..of_tenant.len())].principal)
+            }
+            _ => Subject::Principal(self.hosts[host].caller.principal),
+        };
+        let caller = match self.rng.random_range(0..12) {
+            0 => Caller { operator: false, ..operator },
+            1 => Caller { tenant: TenantId(3 - tenant.0), ..operator },
+            _ => operator,
+        };
+        let lifetime =
+            Duration::from_millis(self.rng.random_range(0..=3 * REVOCATION_DEFAULT.as_millis() as u64));
+        self.ask(Asker::Nobody, Transition::Revoke(Revoke { caller, subject, lifetime }));
     }
 
     /// Lifts every revocation that holds, if nothing gets lost.

@@ -21,9 +21,12 @@ mod server;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use rendezvous_core::store::Pace;
 use rendezvous_shared::limits::Limits;
 use rendezvous_shared::store::{EphemeralRendezvousStore, Reply};
 use rendezvous_shared::time::Instant;
@@ -76,6 +79,8 @@ pub(crate) struct World {
     flights: BTreeMap<(Instant, u64), Event>,
     count: u64,
     spins: u32,
+    /// Steps, for whoever watches that there are any.
+    pulse: Arc<AtomicU64>,
 }
 
 /// A fingerprint of a request, as far as this world's requests differ.
@@ -85,7 +90,7 @@ fn fingerprint(of: u64) -> [u8; 16] {
 
 impl World {
     /// The world of `seed`, in which nothing happened yet.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, pulse: Arc<AtomicU64>) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
         let now = Instant::from_millis(rng.random_range(0..100_000));
         let plan = Plan::new(&mut rng, now);
@@ -108,6 +113,7 @@ impl World {
             flights: BTreeMap::new(),
             count: 0,
             spins: 0,
+            pulse,
             rng,
             plan,
         };
@@ -122,6 +128,7 @@ impl World {
             (Fault::TinyCeilings, world.plan.limits != Limits::DEFAULT),
             (Fault::TinyBoxes, world.plan.outbox < 64),
             (Fault::TinyUnproved, world.plan.unproved_per_second < 1_000),
+            (Fault::SlowStore, world.plan.pace != Pace::DEFAULT),
         ] {
             world.reached.faults.add(fault, u64::from(on));
         }
@@ -252,6 +259,7 @@ impl World {
         }
         self.now = self.now.max(next);
         self.reached.steps += 1;
+        self.pulse.fetch_add(1, Ordering::Relaxed);
         if self.now >= self.mischief_at {
             self.mischief();
         }

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::SmallRng;
+use rendezvous_core::store::Pace;
 use rendezvous_shared::counter::Label;
 use rendezvous_shared::limits::Limits;
 use rendezvous_shared::store::Quotas;
@@ -38,17 +39,22 @@ pub(crate) struct Plan {
     pub(crate) unproved_per_second: u32,
     /// The store's ceilings.
     pub(crate) limits: Limits,
+    /// How much the store works off along with other work.
+    pub(crate) pace: Pace,
     /// Everybody's policy.
     pub(crate) quotas: Quotas,
     /// Time between a datagram's sending and its arrival, at least and at most.
     pub(crate) latency: (Duration, Duration),
-    /// Leases that hosts ask for, in seconds, at least and at most.
+    /// Leases that hosts ask for, in milliseconds, at least and at most.
     pub(crate) leases: (u64, u64),
     /// Whether some attempts live longer than an address stays proved.
     pub(crate) long_attempts: bool,
     /// The faulty phases, one behind the other.
     pub(crate) phases: Vec<Phase>,
 }
+
+/// The slowest pace at which all is worked off in the end.
+const SLOW: Pace = Pace { per_transition: 0, per_call: 1 };
 
 const MOSTLY: (f64, f64) = (0.3, 0.9);
 const OFTEN: (f64, f64) = (0.05, 0.35);
@@ -98,7 +104,8 @@ impl Plan {
                 Quotas { listings_per_owner: 100, listings_per_tenant: 100, attempts_per_tenant: 100 }
             },
             // Records are tight in a tiny store, and outlive the leases.
-            leases: if tiny || rng.random_bool(0.6) { (10, 24) } else { (40, 60) },
+            leases: if tiny || rng.random_bool(0.6) { (9_000, 24_000) } else { (40_000, 60_000) },
+            pace: if has(Fault::SlowStore) { SLOW } else { Pace::DEFAULT },
             long_attempts: !tiny,
             latency: (
                 Duration::from_millis(latency_min),
@@ -129,6 +136,7 @@ fn tiny_limits(rng: &mut SmallRng, hosts: usize) -> Limits {
         listing_records: listings + rng.random_range(1..=4),
         attempt_records: attempts + hosts + rng.random_range(0..=4),
         attempt_results: rng.random_range(0..=4),
+        revocations: rng.random_range(1..=2),
         ..Limits::DEFAULT
     }
 }

@@ -51,7 +51,7 @@ impl World {
         let Some(server) = &mut self.server else { return };
         server.begin_round(self.now);
         let now = server.clock(self.now);
-        server.store.expire(now);
+        server.expire(now);
         let mut calls: Vec<Call> = server.operator.drain(..).collect();
         let burst = server.http.len().min(HTTP_BURST_MAX);
         calls.extend(server.http.drain(..burst));

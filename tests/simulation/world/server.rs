@@ -17,6 +17,7 @@ use rendezvous_shared::time::Instant;
 use super::control::Call;
 use super::plan::Plan;
 use super::ring::{Ring, Sizes};
+use crate::oracle::broken;
 
 /// Where the server is asked.
 pub(crate) const SERVER_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(9, 9, 9, 9)), 7777);
@@ -27,6 +28,8 @@ pub(crate) const SERVER_V6: SocketAddr =
 pub(crate) const POLICY: AddressPolicy = AddressPolicy::Public;
 /// Operator transitions that wait.
 const OPERATOR_LANE_MAX: usize = 8;
+/// Times that the store may leave what is due and change nothing.
+const IDLE_ROUNDS_MAX: u32 = 3;
 /// Least distance between two rounds of the store.
 const ROUND: Duration = Duration::from_micros(100);
 
@@ -52,6 +55,9 @@ pub(crate) struct Server {
     round_earliest: Instant,
     /// Rounds of the store so far.
     pub(crate) rounds: u64,
+    /// What the store held when it last gave back, and how often that was the same.
+    held: (Option<Instant>, Vec<u64>),
+    idle_rounds: u32,
 }
 
 impl Server {
@@ -73,7 +79,7 @@ impl Server {
         Self {
             instance,
             epoch,
-            store: MemoryStore::new(plan.limits, instance, id_key),
+            store: MemoryStore::with_pace(plan.limits, instance, id_key, plan.pace),
             rings: (0..plan.rings).map(ring).collect(),
             master,
             http: VecDeque::new(),
@@ -82,6 +88,8 @@ impl Server {
             store_paused_until: Instant::ZERO,
             round_earliest: Instant::ZERO,
             rounds: 0,
+            held: (None, Vec::new()),
+            idle_rounds: 0,
         }
     }
 
@@ -130,5 +138,23 @@ impl Server {
     pub(crate) fn begin_round(&mut self, now: Instant) {
         self.rounds += 1;
         self.round_earliest = now.after(ROUND);
+    }
+
+    /// Lets the store give back some of what is over at `now`, on its own clock. Whatever it leaves is less each time.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        self.store.expire(now);
+        let due = self.store.next_deadline();
+        if due.is_none_or(|at| at > now) {
+            self.idle_rounds = 0;
+            return;
+        }
+        let stats = self.store.stats();
+        let used = stats.pools.iter().map(|pool| pool.used as u64);
+        let held = (due, used.chain([stats.attempt_reasons.total()]).collect());
+        self.idle_rounds = if held == self.held { self.idle_rounds + 1 } else { 0 };
+        self.held = held;
+        if self.idle_rounds >= IDLE_ROUNDS_MAX {
+            broken("what is over is given back step by step", format_args!("{stats:?} {due:?} at {now:?}"));
+        }
     }
 }
