@@ -9,6 +9,7 @@ mod routes;
 mod sample;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,7 +54,10 @@ impl Telemetry for FakeTelemetry {
     }
 }
 
-struct FakeTimes(ManualClock);
+/// Where the wall clock stands at the start.
+const WALL_MS: i64 = 1_800_000_000_000;
+
+struct FakeTimes(ManualClock, Arc<AtomicI64>);
 
 impl Times for FakeTimes {
     fn now(&self) -> Instant {
@@ -61,7 +65,7 @@ impl Times for FakeTimes {
     }
 
     fn wall(&self) -> WallAnchor {
-        WallAnchor { unix_ms_at_zero: 1_800_000_000_000 }
+        WallAnchor { unix_ms_at_zero: self.1.load(Ordering::Relaxed) }
     }
 }
 
@@ -119,6 +123,7 @@ struct Server {
     store: Arc<FakeStore>,
     readiness: Arc<Readiness>,
     clock: ManualClock,
+    wall: Arc<AtomicI64>,
     control: Control,
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,

@@ -80,3 +80,6 @@ impl Times for NodeTimes {
         self.anchor
     }
 }
+
+#[cfg(test)]
+mod tests;

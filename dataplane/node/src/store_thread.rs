@@ -68,6 +68,19 @@ pub struct LaneEnds {
     operator: Receiver<Order>,
 }
 
+#[cfg(test)]
+impl LaneEnds {
+    /// HTTP transitions that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.http.len()
+    }
+
+    /// The next of them.
+    pub(crate) fn take(&self) -> Option<Order> {
+        self.http.try_recv().ok()
+    }
+}
+
 /// Both ends of the lanes.
 #[must_use]
 pub fn lanes() -> (Lanes, LaneEnds) {
@@ -225,3 +238,6 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
