@@ -7,6 +7,7 @@ mod input;
 mod renewal;
 mod routes;
 mod sample;
+mod wall;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -143,10 +144,11 @@ impl Server {
         let readiness = Arc::new(Readiness::new());
         readiness.set(ReadyState::Ready);
         let clock = ManualClock::new(Instant::from_millis(1_000));
+        let wall = Arc::new(AtomicI64::new(WALL_MS));
         let control = Control::new(ControlParts {
             store: Arc::clone(&store) as _,
             telemetry: Arc::new(FakeTelemetry),
-            times: Arc::new(FakeTimes(clock.clone())),
+            times: Arc::new(FakeTimes(clock.clone(), Arc::clone(&wall))),
             readiness: Arc::clone(&readiness),
             directory: directory(),
             master_key: MasterKey::from_bytes([3; 32]),
@@ -160,7 +162,7 @@ impl Server {
         let (shutdown, stop) = watch::channel(false);
         let served = control.clone();
         let task = tokio::spawn(async move { served.serve(surface, listener, stop).await });
-        Self { address, store, readiness, clock, control, shutdown, task }
+        Self { address, store, readiness, clock, wall, control, shutdown, task }
     }
 
     fn script(&self, script: impl FnMut(&Transition) -> BoxFuture<Answer> + Send + 'static) {

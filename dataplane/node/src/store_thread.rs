@@ -68,6 +68,14 @@ pub struct LaneEnds {
     operator: Receiver<Order>,
 }
 
+impl Drop for LaneEnds {
+    /// Lets go of what still waits: a channel keeps what is in it for as long as it has another end, and its askers
+    /// would wait for nobody.
+    fn drop(&mut self) {
+        while self.operator.try_recv().is_ok() || self.http.try_recv().is_ok() {}
+    }
+}
+
 #[cfg(test)]
 impl LaneEnds {
     /// HTTP transitions that wait.
@@ -78,6 +86,11 @@ impl LaneEnds {
     /// The next of them.
     pub(crate) fn take(&self) -> Option<Order> {
         self.http.try_recv().ok()
+    }
+
+    /// The next of an operator's.
+    pub(crate) fn take_operator(&self) -> Option<Order> {
+        self.operator.try_recv().ok()
     }
 }
 

@@ -42,6 +42,8 @@ impl Runner<'_> {
     fn build(&self, target: &[String]) -> Result<Result<PathBuf, String>, String> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(self.top).env("CARGO_TARGET_DIR", self.target);
+        // Compiling is most of the time it takes; the tests are quick as they are.
+        cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
         cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics", "--quiet"]).args(target);
         let built = cargo.output().map_err(|error| format!("cargo: {error}"))?;
         if !built.status.success() {

@@ -1,6 +1,5 @@
 //! Who gives up while it waits for a place in a lane, and a store that is not there.
 
-use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
 use rendezvous_shared::store::DrainView;
