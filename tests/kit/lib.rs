@@ -5,6 +5,7 @@
 #![expect(clippy::expect_used, clippy::panic, reason = "a test that cannot go on says why and stops")]
 
 pub mod clock;
+pub mod faults;
 pub mod http;
 pub mod metrics;
 pub mod model;

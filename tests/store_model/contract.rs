@@ -30,6 +30,10 @@ impl Harness for ByHand {
     fn advance(&mut self, by: Duration) {
         self.0 = self.0.after(by);
     }
+
+    fn snapshot(&self, store: &NaiveStore) -> String {
+        format!("{store:?}")
+    }
 }
 
 rendezvous_shared::store_contract_tests!(ByHand::new());

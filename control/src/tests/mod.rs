@@ -7,8 +7,10 @@ mod input;
 mod renewal;
 mod routes;
 mod sample;
+mod wall;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,7 +55,10 @@ impl Telemetry for FakeTelemetry {
     }
 }
 
-struct FakeTimes(ManualClock);
+/// Where the wall clock stands at the start.
+const WALL_MS: i64 = 1_800_000_000_000;
+
+struct FakeTimes(ManualClock, Arc<AtomicI64>);
 
 impl Times for FakeTimes {
     fn now(&self) -> Instant {
@@ -61,7 +66,7 @@ impl Times for FakeTimes {
     }
 
     fn wall(&self) -> WallAnchor {
-        WallAnchor { unix_ms_at_zero: 1_800_000_000_000 }
+        WallAnchor { unix_ms_at_zero: self.1.load(Ordering::Relaxed) }
     }
 }
 
@@ -119,6 +124,7 @@ struct Server {
     store: Arc<FakeStore>,
     readiness: Arc<Readiness>,
     clock: ManualClock,
+    wall: Arc<AtomicI64>,
     control: Control,
     shutdown: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -138,10 +144,11 @@ impl Server {
         let readiness = Arc::new(Readiness::new());
         readiness.set(ReadyState::Ready);
         let clock = ManualClock::new(Instant::from_millis(1_000));
+        let wall = Arc::new(AtomicI64::new(WALL_MS));
         let control = Control::new(ControlParts {
             store: Arc::clone(&store) as _,
             telemetry: Arc::new(FakeTelemetry),
-            times: Arc::new(FakeTimes(clock.clone())),
+            times: Arc::new(FakeTimes(clock.clone(), Arc::clone(&wall))),
             readiness: Arc::clone(&readiness),
             directory: directory(),
             master_key: MasterKey::from_bytes([3; 32]),
@@ -155,7 +162,7 @@ impl Server {
         let (shutdown, stop) = watch::channel(false);
         let served = control.clone();
         let task = tokio::spawn(async move { served.serve(surface, listener, stop).await });
-        Self { address, store, readiness, clock, control, shutdown, task }
+        Self { address, store, readiness, clock, wall, control, shutdown, task }
     }
 
     fn script(&self, script: impl FnMut(&Transition) -> BoxFuture<Answer> + Send + 'static) {

@@ -84,3 +84,42 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store_thread::{Order, lanes};
+
+    /// "Application shutdown starts drain before teardown", and waits for attempts that are live.
+    #[tokio::test]
+    async fn a_shutdown_drains_first_and_waits_for_what_is_live() {
+        let (lanes, ends) = lanes();
+        let gateway = Gateway::new(lanes);
+        let window = Duration::from_secs(10);
+        let draining = |attempts| {
+            Reply::Drain(DrainView::Draining { deadline: rendezvous_shared::time::Instant::MAX, attempts })
+        };
+        let store = async {
+            for (ordinal, attempts) in [2, 1, 0].into_iter().enumerate() {
+                let Order::Apply(asked, reply, _) = next_operator_order(&ends).await else {
+                    panic!("no transition")
+                };
+                assert_eq!(matches!(*asked, Transition::BeginDrain(_)), ordinal == 0, "{asked:?}");
+                assert!(ordinal == 0 || matches!(*asked, Transition::GetDrain), "{asked:?}");
+                assert!(reply.send(draining(attempts)).is_ok());
+            }
+            ends
+        };
+        let ((), ends) = tokio::join!(drain(&gateway, window), store);
+        assert!(ends.take_operator().is_none(), "with no attempt live it is over");
+    }
+
+    async fn next_operator_order(ends: &crate::store_thread::LaneEnds) -> Order {
+        loop {
+            match ends.take_operator() {
+                Some(order) => return order,
+                None => tokio::task::yield_now().await,
+            }
+        }
+    }
+}

@@ -100,3 +100,6 @@ impl Times for NodeTimes {
         self.anchor
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ pub mod attempts;
 pub mod browsing;
 pub mod capacity;
 pub mod drain;
+mod full;
 pub mod introduction;
 pub mod listings;
 pub mod presence;
@@ -47,6 +48,11 @@ pub trait Harness {
 
     /// Looks at the store after each step; for what only the implementation can see.
     fn check(&mut self, _store: &Self::Store) {}
+
+    /// All that the store holds, as text that differs when anything does; at least its figures.
+    fn snapshot(&self, store: &Self::Store) -> String {
+        format!("{:?}", store.stats())
+    }
 }
 
 /// Defines one `#[test]` for each clause; `$harness` makes a fresh [`Harness`].
@@ -61,7 +67,8 @@ macro_rules! store_contract_tests {
                 renewal_moves_the_record, keys_are_scoped_to_tenant_and_owner, a_slot_is_taken_over_by_its_owner,
                 a_slot_of_another_owner_is_taken, join_codes_find_unlisted_listings,
                 another_tenant_finds_nothing, an_operator_deletes_within_its_tenant,
-                deleting_removes_attempts_in_the_same_step, a_lease_that_ends_removes_attempts;
+                deleting_removes_attempts_in_the_same_step, a_lease_that_ends_removes_attempts,
+                what_is_published_never_changes, renewal_and_removal_come_in_either_order;
             browsing: scoped_by_tenant_and_protocol, unlisted_are_excluded, order_is_stable,
                 pages_have_a_ceiling, a_page_examines_a_bounded_number, a_walk_sees_each_exactly_once,
                 filters_hold, owned_shows_what_is_not_visible;
@@ -74,7 +81,8 @@ macro_rules! store_contract_tests {
                 introduction_moves_the_record, ends_at_its_deadline_with_a_reason,
                 the_joiner_cancels_and_the_host_declines, an_introduced_attempt_is_not_cancelled,
                 pending_attempts_are_the_hosts,
-                a_page_of_pending_attempts_is_full, strangers_find_no_attempt, results_are_kept_a_while;
+                a_page_of_pending_attempts_is_full, strangers_find_no_attempt, results_are_kept_a_while,
+                keys_are_scoped_to_tenant_and_owner;
             introduction: hands_over_what_each_bound, happens_once_whoever_comes_last,
                 is_replayed_until_the_deadline, the_first_endpoint_wins, identical_binds_are_idempotent,
                 needs_fresh_presence, needs_fresh_proofs, a_replayed_bind_proves_nothing_anew,
@@ -89,7 +97,8 @@ macro_rules! store_contract_tests {
                 a_full_pool_of_attempts_refuses, a_full_pool_of_attempt_records_refuses,
                 a_full_pool_of_results_keeps_the_old, an_owner_has_a_quota, a_tenant_has_quotas,
                 what_is_due_frees_its_place, a_takeover_needs_no_second_place,
-                a_tenant_has_a_share_of_the_records;
+                a_tenant_has_a_share_of_the_records, each_full_pool_refuses_exactly_its_operations,
+                what_was_refused_is_not_done_later, requests_side_by_side_pass_no_quota;
             time: a_batch_is_applied_in_order, nothing_made_in_a_batch_is_due_in_it, leases_are_whole_seconds,
                 attempts_are_whole_seconds, each_deadline_is_exact, a_presence_lasts_from_its_arrival,
                 a_proof_is_good_for_thirty_seconds, many_due_together_free_their_places_at_once,

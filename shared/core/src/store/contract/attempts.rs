@@ -1,6 +1,8 @@
 //! Attempts: creation, idempotency, end.
 
-use super::{Harness, JOINER, LIFETIME, NANO, OPERATOR, OWNER, SECOND, THIRD, World, conflict, refused, v4};
+use super::{
+    Harness, JOINER, LIFETIME, NANO, OPERATOR, OWNER, SECOND, STRANGER, THIRD, World, conflict, refused, v4,
+};
 use crate::limits::{
     PAGE_EXAMINED_MAX, PENDING_ATTEMPTS_MAX, PRESENCE_LIFETIME, RECORD_GRACE, RESULT_LIFETIME,
 };
@@ -217,4 +219,23 @@ pub fn results_are_kept_a_while<H: Harness>(harness: &mut H) {
     w.sleep(NANO);
     assert_eq!(w.view(JOINER, attempt.id), Err(Refusal::NotFound));
     assert_eq!(w.used(crate::outcome::Pool::AttemptResults), 0);
+}
+
+/// "Join-attempt creation uses a tenant-and-owner-scoped idempotency key": somebody else's key of the same bytes is
+/// another key, and hands over nothing of this one's.
+pub fn keys_are_scoped_to_tenant_and_owner<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let here = w.joinable(OWNER).view.id;
+    let there = w.joinable(STRANGER).view.id;
+    let first = w.creation(JOINER, here);
+    let mut made = vec![w.created(&first).id];
+    // The same principal's number in another tenant, and another principal of the same tenant.
+    let namesake = crate::store::Caller { tenant: STRANGER.tenant, ..JOINER };
+    for (caller, listing) in [(THIRD, here), (namesake, there)] {
+        let request = crate::store::CreateAttempt { caller, listing, ..first.clone() };
+        let grant = w.created(&request);
+        assert!(!grant.replayed && !made.contains(&grant.id), "{caller:?}");
+        made.push(grant.id);
+    }
+    assert!(w.created(&first).replayed);
 }

@@ -122,6 +122,7 @@ pub fn filters_hold<H: Harness>(harness: &mut H) {
     w.joinable(OWNER);
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     assert_eq!(ids(&w.browse(JOINER, |it| it.filter.name_prefix = Some("Castle".to_owned()))), [id]);
+    assert!(ids(&w.browse(JOINER, |it| it.filter.name_prefix = Some("siege".to_owned()))).is_empty());
     assert_eq!(ids(&w.browse(JOINER, |it| it.filter.attributes = vec![pair("mode", "ctf")])), [id]);
     assert!(ids(&w.browse(JOINER, |it| it.filter.attributes = vec![pair("mode", "c")])).is_empty());
     assert_eq!(ids(&w.browse(JOINER, |it| it.filter.player_capacity_min = Some(16))), [id]);

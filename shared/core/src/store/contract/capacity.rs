@@ -1,11 +1,14 @@
 //! Ceilings and quotas: a typed refusal, never eviction, never a partial insert.
 
+use super::full::{Scene, rows};
+use super::time::batch;
 use super::{
     Harness, JOINER, LEASE, LIFETIME, OWNER, STRANGER, THIRD, World, description, is_waiting, refused, v4,
 };
+use crate::counter::Label;
 use crate::limits::{Limits, RECORD_GRACE};
-use crate::outcome::{Pool, QuotaScope, Refusal};
-use crate::store::{Quotas, Reply};
+use crate::outcome::{OutcomeKind, Pool, QuotaScope, Refusal};
+use crate::store::{Quotas, Reply, Transition, TransitionKind};
 
 /// At each ceiling: fills it, sees one more refused by name and all that was there intact.
 fn listings_to_the_ceiling<H: Harness>(harness: &mut H, pool: Pool, limits: impl Fn(usize) -> Limits) {
@@ -212,4 +215,83 @@ pub fn a_tenant_has_a_share_of_the_records<H: Harness>(harness: &mut H) {
     assert_eq!(w.stats(), before, "a refusal changed something");
     let other = w.joinable(STRANGER);
     assert!(matches!(create(&mut w, STRANGER, other.view.id), Reply::AttemptCreated(_)));
+}
+
+/// "Every collection has an independent configured ceiling. An operation checks all of the capacity it needs before
+/// changing any collection": with one pool full, exactly the operations that need a place in it are refused, by its
+/// name and without a trace; everything else goes on.
+pub fn each_full_pool_refuses_exactly_its_operations<H: Harness>(harness: &mut H) {
+    for &pool in Pool::ALL {
+        let mut kinds = Vec::new();
+        for row in rows::<H>() {
+            let (mut w, scene) = Scene::full(harness, pool);
+            for refusing in rows::<H>().into_iter().filter(|it| it.needs.contains(&pool)) {
+                let asked = (refusing.ask)(&mut w, &scene);
+                let before = w.harness.snapshot(&w.store);
+                let reply = w.apply(asked);
+                let what = refusing.what;
+                assert_eq!(refused(&reply), Refusal::CapacityExceeded(pool), "{what}");
+                assert!(w.harness.snapshot(&w.store) == before, "{what} left a trace, {pool:?} full");
+            }
+            let asked = (row.ask)(&mut w, &scene);
+            kinds.push(asked.kind());
+            if !row.needs.contains(&pool) {
+                let reply = w.apply(asked);
+                let done = matches!(reply.kind(), OutcomeKind::Applied | OutcomeKind::Replayed);
+                assert!(done, "{} needs no place in {pool:?}: {reply:?}", row.what);
+            }
+        }
+        assert!(TransitionKind::ALL.iter().all(|it| kinds.contains(it)), "a kind of transition is missing");
+    }
+}
+
+/// "It does not grow a fallback queue": what was refused is over. It is not done once there is a place, and asked
+/// again it is a new request.
+pub fn what_was_refused_is_not_done_later<H: Harness>(harness: &mut H) {
+    let mut w = World::with_limits(harness, Limits { listings: 1, attempts: 1, ..Limits::DEFAULT });
+    let host = w.joinable(OWNER);
+    let attempt = w.attempt(host.view.id);
+    let (listing, creation) = (w.registration(THIRD), w.creation(THIRD, host.view.id));
+    for _ in 0..10 {
+        assert_eq!(refused(&w.submit(&listing)), Refusal::CapacityExceeded(Pool::Listings));
+        assert_eq!(refused(&w.create(&creation)), Refusal::CapacityExceeded(Pool::Attempts));
+    }
+    assert_eq!((w.used(Pool::Listings), w.used(Pool::Attempts)), (1, 1));
+    assert_eq!((w.used(Pool::ListingRecords), w.used(Pool::AttemptRecords)), (1, 1));
+    assert_eq!(w.cancel(JOINER, attempt.id), Reply::Cancelled);
+    assert_eq!(w.used(Pool::Attempts), 0);
+    assert!(!w.created(&creation).replayed);
+    assert_eq!(w.delete(OWNER, host.view.id), Reply::Deleted);
+    assert_eq!((w.used(Pool::Listings), w.used(Pool::Attempts)), (0, 0));
+    assert!(!w.registered(&listing).replayed);
+}
+
+/// "Evaluated inside the same creation transition, so concurrent requests cannot pass a check performed outside": of
+/// those that come at once, just as many as the quota are served.
+pub fn requests_side_by_side_pass_no_quota<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    for (owner, tenant) in [(2, 9), (9, 2)] {
+        let quotas =
+            Quotas { listings_per_owner: owner, listings_per_tenant: tenant, attempts_per_tenant: 3 };
+        let registration = |w: &mut World<'_, H>| {
+            let mut request = w.registration(OWNER);
+            request.quotas = quotas;
+            Transition::RegisterListing(Box::new(request))
+        };
+        let asked: Vec<_> = (0..6).map(|_| registration(&mut w)).collect();
+        let replies = batch(&mut w, &asked);
+        let made = |reply: &&Reply| matches!(reply, Reply::Registered(_) | Reply::AttemptCreated(_));
+        assert_eq!(replies.iter().filter(made).count(), 2, "{replies:?}");
+        let Reply::Registered(host) = &replies[0] else { panic!("the first is served") };
+        w.present(host.lease.presence_key, v4(1, 4000));
+        let creation = |w: &mut World<'_, H>| {
+            let mut request = w.creation(JOINER, host.view.id);
+            request.quotas = quotas;
+            Transition::CreateAttempt(Box::new(request))
+        };
+        let asked: Vec<_> = (0..6).map(|_| creation(&mut w)).collect();
+        let replies = batch(&mut w, &asked);
+        assert_eq!(replies.iter().filter(made).count(), 3, "{replies:?}");
+        w = World::new(w.harness);
+    }
 }

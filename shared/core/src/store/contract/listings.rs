@@ -6,7 +6,9 @@ use super::{
 };
 use crate::limits::RECORD_GRACE;
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
-use crate::store::{ListingGrant, ListingLocator, Phase, RenewLease, Reply, Transition, Visibility};
+use crate::store::{
+    DeleteListing, ListingGrant, ListingLocator, Phase, RenewLease, Reply, Transition, Visibility,
+};
 
 /// "Each transition returns its result": what was registered is what its owner reads.
 pub fn registers_and_reads_back<H: Harness>(harness: &mut H) {
@@ -242,7 +244,6 @@ pub fn deleting_removes_attempts_in_the_same_step<H: Harness>(harness: &mut H) {
     let mine: Vec<_> = (0..5).map(|_| w.attempt(host.view.id)).collect();
     let kept = w.attempt(other.view.id);
     assert_eq!(w.delete(OWNER, host.view.id), Reply::Deleted);
-    assert_eq!(w.used(crate::outcome::Pool::Attempts), 1);
     for attempt in mine {
         let reply = w.bind(attempt.joiner_key, attempt.id, super::v4(2, 5000));
         assert_eq!(refused(&reply), Refusal::Expired);
@@ -250,6 +251,7 @@ pub fn deleting_removes_attempts_in_the_same_step<H: Harness>(harness: &mut H) {
         assert_eq!(phase, Ok(Phase::Ended(AttemptReason::ListingGone)));
     }
     assert!(super::is_waiting(&w.bind(kept.joiner_key, kept.id, super::v4(2, 5000))));
+    assert_eq!(w.used(crate::outcome::Pool::Attempts), 1);
     assert_eq!(w.stats().presence_fresh, 1);
 }
 
@@ -264,4 +266,45 @@ pub fn a_lease_that_ends_removes_attempts<H: Harness>(harness: &mut H) {
     let view = w.view(JOINER, attempt.id);
     assert_eq!(view.map(|it| it.phase), Ok(Phase::Ended(AttemptReason::ListingGone)));
     assert_eq!(w.used(crate::outcome::Pool::Attempts), 0);
+}
+
+/// "It retains only immutable listing data": no transition changes what was published, a retry that says otherwise
+/// least of all.
+pub fn what_is_published_never_changes<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let mut request = w.registration(OWNER);
+    let published = request.description.clone();
+    let host = w.registered(&request);
+    let id = host.view.id;
+    w.present(host.lease.presence_key, super::v4(1, 4000));
+    assert!(matches!(w.renew(OWNER, id, 1), Reply::Renewed(_)));
+    let attempt = w.attempt(id);
+    assert_eq!(w.cancel(OWNER, attempt.id), Reply::Cancelled);
+    // The same fingerprint says that it is the same request.
+    request.description = description(|it| it.name = "another name".to_owned());
+    assert_eq!(w.registered(&request).view.description, published);
+    assert!(w.get_id(OWNER, id).is_ok_and(|it| it.description == published));
+    assert!(w.browse(JOINER, |_| ()).listings.iter().all(|it| it.description == published));
+}
+
+/// "Renew/delete races are serialized": whichever comes first is done, and the other one sees it done.
+pub fn renewal_and_removal_come_in_either_order<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    for renewal_first in [true, false] {
+        let listing = w.register(OWNER).view.id;
+        let mut asked = [
+            Transition::RenewLease(RenewLease { caller: OWNER, listing, version: 1, lease: None }),
+            Transition::DeleteListing(DeleteListing { caller: OWNER, listing }),
+        ];
+        asked.rotate_left(usize::from(!renewal_first));
+        let replies = super::time::batch(&mut w, &asked);
+        if renewal_first {
+            assert!(matches!(replies[0], Reply::Renewed(lease) if lease.version == 2), "{replies:?}");
+            assert_eq!(replies[1], Reply::Deleted);
+        } else {
+            assert_eq!((&replies[0], refused(&replies[1])), (&Reply::Deleted, Refusal::NotFound));
+        }
+        assert_eq!(w.get_id(OWNER, listing), Err(Refusal::NotFound));
+        assert_eq!(w.used(crate::outcome::Pool::Listings), 0, "nothing is left of it");
+    }
 }

@@ -20,7 +20,8 @@ use crate::store::{
 /// More than any store gives back in one call.
 const MANY: usize = 300;
 
-fn batch<H: Harness>(w: &mut World<'_, H>, batch: &[Transition]) -> Vec<Reply> {
+/// The answers to a batch, one each.
+pub(super) fn batch<H: Harness>(w: &mut World<'_, H>, batch: &[Transition]) -> Vec<Reply> {
     let mut replies = Vec::new();
     w.store.apply(w.harness.now(), batch, &mut replies);
     w.harness.check(&w.store);

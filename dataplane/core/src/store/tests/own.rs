@@ -1,0 +1,184 @@
+//! What can be said of [`MemoryStore`] alone: of its instance, its key, and of more than the model bears.
+
+use core::time::Duration;
+
+use rendezvous_shared::credential::{KeyId, MasterKey};
+use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
+use rendezvous_shared::limits::Limits;
+use rendezvous_shared::outcome::{Pool, Refusal};
+use rendezvous_shared::store::{
+    Bind, Caller, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
+    EphemeralRendezvousStore, GetAttempt, IdempotencyKey, ListingDescription, Quotas, RefreshPresence,
+    RegisterListing, Reply, Transition, Visibility,
+};
+use rendezvous_shared::time::Instant;
+
+use crate::store::MemoryStore;
+
+const NOW: Instant = Instant::from_millis(1_000_000);
+const QUOTAS: Quotas =
+    Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
+
+fn store(instance: u64, key: u8) -> MemoryStore {
+    MemoryStore::new(Limits::DEFAULT, InstanceId(instance), MasterKey::from_bytes([key; 32]))
+}
+
+fn caller(principal: u32) -> Caller {
+    Caller { tenant: TenantId(1), principal: PrincipalId(principal), operator: false }
+}
+
+fn idempotency(number: usize) -> IdempotencyKey {
+    IdempotencyKey { key: (number as u128).to_be_bytes(), fingerprint: [1; 16] }
+}
+
+fn registrations(count: usize) -> Vec<Transition> {
+    let description = ListingDescription::new(&DescriptionParts {
+        protocol: "game/1".to_owned(),
+        name: "a session".to_owned(),
+        visibility: Visibility::Public,
+        player_capacity: 8,
+        attributes: Vec::new(),
+        slot: None,
+    })
+    .unwrap();
+    let registration = |number| RegisterListing {
+        caller: caller(1),
+        quotas: QUOTAS,
+        idempotency: idempotency(number),
+        description: description.clone(),
+        lease: Duration::from_secs(60),
+    };
+    (0..count).map(|it| Transition::RegisterListing(Box::new(registration(it)))).collect()
+}
+
+fn creations(listing: ListingId, count: usize) -> Vec<Transition> {
+    let creation = |number| CreateAttempt {
+        caller: caller(2),
+        quotas: QUOTAS,
+        idempotency: idempotency(number),
+        listing,
+        note: None,
+        lifetime: Duration::from_secs(20),
+    };
+    (0..count).map(|it| Transition::CreateAttempt(Box::new(creation(it)))).collect()
+}
+
+fn proof(key_id: KeyId, last: u8) -> DatagramProof {
+    DatagramProof {
+        key_id,
+        source: Endpoint::new([9, 9, 9, last].into(), 4000),
+        local: None,
+        arrived: NOW,
+        cookie_issued: NOW,
+        session: SessionId(1),
+        sequence: 1,
+    }
+}
+
+fn presence(key_id: KeyId) -> Transition {
+    Transition::RefreshPresence(RefreshPresence { proof: proof(key_id, 1) })
+}
+
+fn bind(key_id: KeyId, attempt: AttemptId) -> Transition {
+    let candidates = Candidates::default();
+    let proof = proof(key_id, 2);
+    Transition::Bind(Bind { proof, attempt, candidates, round_trip: Duration::ZERO })
+}
+
+fn answers(store: &mut MemoryStore, batch: &[Transition]) -> Vec<Reply> {
+    let mut replies = Vec::new();
+    store.apply(NOW, batch, &mut replies);
+    store.check_invariants();
+    replies
+}
+
+/// A present listing and an attempt at it: the presence key, the joiner's key, and both ids.
+fn pair(store: &mut MemoryStore) -> (KeyId, KeyId, ListingId, AttemptId) {
+    let registered = answers(store, &registrations(1));
+    let [Reply::Registered(host)] = registered.as_slice() else { panic!("{registered:?}") };
+    let (key, listing) = (host.lease.presence_key, host.view.id);
+    let replies = answers(store, &[&[presence(key)], creations(listing, 1).as_slice()].concat());
+    let [Reply::Presence(_), Reply::AttemptCreated(attempt)] = replies.as_slice() else {
+        panic!("{replies:?}")
+    };
+    (key, attempt.joiner_key, listing, attempt.id)
+}
+
+/// "The initial 25,000-listing/10,000-attempt ceiling": so many are held at once, and not one more.
+#[test]
+fn the_default_ceilings_are_held() {
+    let mut store = store(7, 5);
+    let replies = answers(&mut store, &registrations(25_001));
+    assert!(replies[..25_000].iter().all(|it| matches!(it, Reply::Registered(_))));
+    assert_eq!(replies[25_000], Reply::Refused(Refusal::CapacityExceeded(Pool::Listings)));
+    let Reply::Registered(host) = &replies[0] else { panic!("not registered") };
+    answers(&mut store, &[presence(host.lease.presence_key)]);
+    let replies = answers(&mut store, &creations(host.view.id, 10_001));
+    assert!(replies[..10_000].iter().all(|it| matches!(it, Reply::AttemptCreated(_))));
+    assert_eq!(replies[10_000], Reply::Refused(Refusal::CapacityExceeded(Pool::Attempts)));
+}
+
+/// "A process restart creates a new store instance ID": what the instance before has issued is refused, even where the
+/// new one has something at the same place under the same name.
+#[test]
+fn a_key_of_another_instance_opens_nothing() {
+    let (mut before, mut after) = (store(7, 5), store(8, 5));
+    let (old_host, old_joiner, old_listing, old_attempt) = pair(&mut before);
+    let (host, joiner, listing, attempt) = pair(&mut after);
+    assert_eq!((old_listing, old_attempt), (listing, attempt), "one key gives one history of ids");
+    for (old, new) in [(old_host, host), (old_joiner, joiner)] {
+        let stale = answers(&mut after, &[bind(old, attempt)]);
+        assert_eq!(stale, [Reply::Refused(Refusal::NotFound)]);
+        assert_ne!(old, new);
+    }
+    let stale = answers(&mut after, &[presence(old_host)]);
+    assert_eq!(stale, [Reply::Refused(Refusal::NotFound)]);
+    let current = answers(&mut after, &[bind(joiner, attempt)]);
+    assert!(matches!(current.as_slice(), [Reply::Bind(_)]), "{current:?}");
+}
+
+/// "Old listing and attempt state is not recovered": an id of the instance before names nothing, even where the new one
+/// has something at the same place.
+#[test]
+fn an_id_of_another_instance_names_nothing() {
+    let (mut before, mut after) = (store(7, 5), store(8, 6));
+    let (_, _, old_listing, old_attempt) = pair(&mut before);
+    let (_, _, listing, attempt) = pair(&mut after);
+    assert_eq!((old_listing.handle(), old_attempt.handle()), (listing.handle(), attempt.handle()));
+    let (owner, joiner) = (caller(1), caller(2));
+    let delete = |listing| Transition::DeleteListing(DeleteListing { caller: owner, listing });
+    let look = |attempt| Transition::GetAttempt(GetAttempt { caller: joiner, attempt });
+    let [create] = creations(old_listing, 1).try_into().unwrap();
+    let create = match create {
+        Transition::CreateAttempt(it) => {
+            Transition::CreateAttempt(Box::new(CreateAttempt { idempotency: idempotency(9), ..*it }))
+        }
+        other => panic!("{other:?}"),
+    };
+    let old = answers(&mut after, &[create, look(old_attempt), delete(old_listing)]);
+    assert!(old.iter().all(|it| *it == Reply::Refused(Refusal::NotFound)), "{old:?}");
+    let current = answers(&mut after, &[look(attempt), delete(listing)]);
+    assert!(matches!(current.as_slice(), [Reply::Attempt(_), Reply::Deleted]), "{current:?}");
+}
+
+/// "Cleanup runs deterministically", and so does all else: the same history has the same answers, ids and keys included.
+#[test]
+fn one_seed_gives_one_history() {
+    let told = || {
+        let mut store = store(7, 5);
+        let pair = pair(&mut store);
+        let mut replies = answers(&mut store, &registrations(300));
+        store.expire(NOW.after(Duration::from_secs(20)));
+        let later = [registrations(302), creations(pair.2, 9)].concat();
+        store.apply(NOW.after(Duration::from_secs(61)), &later, &mut replies);
+        (pair, replies, store.stats())
+    };
+    assert_eq!(told(), told());
+}
+
+/// "It retains opaque credential fingerprints", no secret: what can be seen of a store does not depend on its key.
+#[test]
+fn it_shows_no_secret() {
+    assert_eq!(format!("{:?}", store(7, 5)), format!("{:?}", store(7, 6)));
+}
