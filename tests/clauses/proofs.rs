@@ -8,6 +8,7 @@ use crate::table::Proof;
 const SOURCES: &[(&str, &str)] = &[
     ("core", "dataplane/core/src"),
     ("node", "dataplane/node/src"),
+    ("hand-overs", "tests/interleavings"),
     ("control", "control/src"),
     ("clauses", "tests/clauses"),
     ("dependencies", "tests/dependencies"),

@@ -100,6 +100,3 @@ impl Times for NodeTimes {
         self.anchor
     }
 }
-
-#[cfg(test)]
-mod tests;

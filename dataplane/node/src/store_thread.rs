@@ -92,32 +92,6 @@ impl Drop for LaneEnds {
     }
 }
 
-impl Drop for LaneEnds {
-    /// Lets go of what still waits: a channel keeps what is in it for as long as it has another end, and its askers
-    /// would wait for nobody.
-    fn drop(&mut self) {
-        while self.operator.try_recv().is_ok() || self.http.try_recv().is_ok() {}
-    }
-}
-
-#[cfg(test)]
-impl LaneEnds {
-    /// HTTP transitions that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.http.len()
-    }
-
-    /// The next of them.
-    pub(crate) fn take(&self) -> Option<Order> {
-        self.http.try_recv().ok()
-    }
-
-    /// The next of an operator's.
-    pub(crate) fn take_operator(&self) -> Option<Order> {
-        self.operator.try_recv().ok()
-    }
-}
-
 /// Both ends of the lanes.
 #[must_use]
 pub fn lanes() -> (Lanes, LaneEnds) {
@@ -280,6 +254,3 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
