@@ -30,8 +30,8 @@ const RUN_MAX: Duration = Duration::from_secs(120);
 
 /// What became of a fault.
 enum End {
-    /// Each of its tests turned red.
-    Caught,
+    /// Each of its tests turned red, or hung.
+    Caught(&'static str),
     /// These stayed green.
     Slipped(Vec<String>),
     /// It could not be planted or did not compile.
@@ -91,7 +91,7 @@ fn run(out: &mut impl Write, list: &Path, filter: Option<&str>) -> Result<bool, 
     for fault in wanted {
         let end = plant(&runner, &copy, &list, fault)?;
         let (count, told) = match &end {
-            End::Caught => (0, "caught".to_owned()),
+            End::Caught(how) => (0, (*how).to_owned()),
             End::Slipped(green) => (1, format!("SLIPPED: {}", green.join(", "))),
             End::Unusable(why) => (2, format!("UNUSABLE: {why}")),
         };
@@ -135,12 +135,12 @@ fn plant(runner: &Runner<'_>, copy: &Copy, list: &Faults, fault: &Fault) -> Resu
     copy.write(&fault.file, &right)?;
     Ok(match outcome? {
         Outcome::DidNotCompile(why) => End::Unusable(format!("it does not compile: {why}")),
-        Outcome::Hung => End::Caught,
+        Outcome::Hung => End::Caught("caught: it hung"),
         Outcome::Ran(ran) => {
             // One that is not reported took the process down with it: red.
             let green: Vec<_> = tests.iter().filter(|it| ran.get(**it) == Some(&true)).collect();
             if green.is_empty() {
-                End::Caught
+                End::Caught("caught")
             } else {
                 End::Slipped(green.into_iter().map(|it| (*it).to_owned()).collect())
             }

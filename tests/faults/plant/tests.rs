@@ -54,7 +54,8 @@ impl Runner<'_> {
         let messages = String::from_utf8_lossy(&built.stdout).into_owned();
         let messages = messages.lines().filter_map(|it| serde_json::from_str::<serde_json::Value>(it).ok());
         let tests = messages.filter(|it| it["profile"]["test"] == true);
-        let executable = tests.filter_map(|it| it["executable"].as_str().map(PathBuf::from)).last();
+        let mut executables = tests.filter_map(|it| it["executable"].as_str().map(PathBuf::from));
+        let executable = executables.next_back();
         executable.map(Ok).ok_or_else(|| format!("cargo test {target:?} builds no tests"))
     }
 

@@ -58,6 +58,11 @@ pub fn a_record_outlives_its_attempt<H: Harness>(harness: &mut H) {
     let key = host.lease.presence_key;
     w.present(key, v4(1, 4000));
     let request = w.creation(JOINER, host.view.id);
+    w.created(&request);
+    w.sleep(LIFETIME);
+    assert_eq!(refused(&w.create(&request)), Refusal::Expired, "its time is over, and nobody looked");
+    w.present(key, v4(1, 4000));
+    let request = w.creation(JOINER, host.view.id);
     let first = w.created(&request).id;
     assert_eq!(w.cancel(JOINER, first), Reply::Cancelled);
     assert_eq!(refused(&w.create(&request)), Refusal::Expired);
