@@ -85,7 +85,7 @@ impl MemoryStore {
             // The same bytes again get the same answer, but only a fresh datagram proves the address anew.
             if let Some(fresh) = side.freshness.accept(proof) {
                 side.freshness = fresh;
-                side.proved = side.proved.max(proof.arrived);
+                side.proved = side.proved.max(proof.arrived.min(now));
                 side.local = proof.local;
             }
             return Ok(false);
@@ -102,7 +102,7 @@ impl MemoryStore {
             endpoint: proof.source,
             candidates: request.candidates,
             round_trip: request.round_trip,
-            proved: proof.arrived,
+            proved: proof.arrived.min(now),
             local: proof.local,
             freshness,
         };

@@ -24,7 +24,9 @@ impl MemoryStore {
         let proof = &request.proof;
         let slot = self.authorise_host(now, proof)?;
         self.accept_sequence(slot, proof)?;
-        let presence = Presence { endpoint: proof.source, local: proof.local, proved: proof.arrived };
+        // What came in while this batch was applied is ahead of its time.
+        let proved = proof.arrived.min(now);
+        let presence = Presence { endpoint: proof.source, local: proof.local, proved };
         // One that waited too long to be applied proves nothing any more.
         let fresh = Some(presence).filter(|it| it.deadline() > now);
         if fresh.is_none() || !self.listings[slot].is_joinable(now) {
@@ -38,11 +40,17 @@ impl MemoryStore {
     pub(super) fn end_presence(&mut self, now: Instant, request: &EndPresence) -> Result<Reply, Refusal> {
         let slot = self.authorise_host(now, &request.proof)?;
         self.accept_sequence(slot, &request.proof)?;
-        self.settle_attempts(now, slot);
-        self.listings[slot].presence = [None; 2];
-        self.note_joinable(slot);
-        let mut grant = self.presence_grant(now, slot, Duration::ZERO);
-        grant.pending = None;
+        if self.listings[slot].presence != [None; 2] {
+            self.settle_attempts(now, slot);
+            self.listings[slot].presence = [None; 2];
+            self.note_joinable(slot);
+        }
+        let grant = PresenceGrant {
+            lease_remaining: self.listings[slot].lease_deadline.since(now),
+            presence_remaining: Duration::ZERO,
+            draining: self.drain != DrainState::Serving,
+            pending: None,
+        };
         Ok(Reply::Presence(grant))
     }
 

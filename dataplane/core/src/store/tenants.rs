@@ -1,6 +1,6 @@
 //! What is kept of each tenant: everything is scoped by it, so every index of names is its own.
 
-use core::ops::Bound::Excluded;
+use core::ops::Bound::{Excluded, Included};
 use std::collections::{BTreeMap, BTreeSet};
 
 use rendezvous_shared::id::{JoinCode, PrincipalId};
@@ -104,7 +104,7 @@ impl Tenant {
     ) -> impl Iterator<Item = Place> + '_ {
         let (from, to) = Place::range(after);
         self.owned
-            .range((Excluded(Owned { owner, place: from }), Excluded(Owned { owner, place: to })))
+            .range((Excluded(Owned { owner, place: from }), Included(Owned { owner, place: to })))
             .map(|it| it.place)
     }
 
@@ -112,7 +112,7 @@ impl Tenant {
     pub(super) fn published(&self, protocol: u32, after: Option<u64>) -> impl Iterator<Item = Place> + '_ {
         let (from, to) = Place::range(after);
         let (from, to) = (Published { protocol, place: from }, Published { protocol, place: to });
-        self.public.range((Excluded(from), Excluded(to))).map(|it| it.place)
+        self.public.range((Excluded(from), Included(to))).map(|it| it.place)
     }
 
     pub(super) fn principal(&mut self, id: PrincipalId) -> &mut Principal {
