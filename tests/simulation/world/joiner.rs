@@ -1,19 +1,16 @@
 //! A joiner: finds a listing, creates an attempt, and plays it to its end with the real machine.
 
 use core::time::Duration;
-use std::net::SocketAddr;
 
 use rand::{Rng, RngExt};
-use rendezvous_client::joiner::{Joiner, JoinerEvent};
-use rendezvous_client::{AttemptEvent, JoinerCredentials, Machine, RoleKey};
-use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId, Role};
+use rendezvous_client::joiner::Joiner;
+use rendezvous_client::{JoinerCredentials, Machine, RoleKey};
+use rendezvous_shared::id::{AttemptId, ListingId, PrincipalId};
 use rendezvous_shared::outcome::Refusal;
 use rendezvous_shared::store::{
-    AttemptGrant, Caller, CancelAttempt, CreateAttempt, GetAttempt, IdempotencyKey, Reply, Report, Reporter,
-    Transition,
+    AttemptGrant, Caller, CancelAttempt, CreateAttempt, GetAttempt, IdempotencyKey, Reply, Transition,
 };
 use rendezvous_shared::time::Instant;
-use rendezvous_shared::wire::ReportResult;
 
 use super::control::{Asker, PATIENCE};
 use super::net::NodeId;
@@ -25,12 +22,10 @@ use crate::reached::Fault;
 
 /// Tries of one request before a joiner goes home.
 const TRIES_MAX: u32 = 12;
-/// How long a joiner stays once all is calm and it is connected.
-const STAY: Duration = Duration::from_secs(3);
 
 /// How far a joiner is.
 #[derive(Clone, Debug)]
-enum Stage {
+pub(super) enum Stage {
     Browsing,
     Creating(ListingId),
     /// Has an attempt, and takes its time.
@@ -68,14 +63,14 @@ pub(crate) struct JoinerAgent {
     pub(crate) introduced: bool,
     /// Whether both heard each other.
     pub(crate) connected: bool,
-    stage: Stage,
+    pub(super) stage: Stage,
     key: [u8; 16],
     lifetime: Duration,
     tries: u32,
-    job: Option<(u64, Instant)>,
-    wake_at: Instant,
-    leaves_at: Instant,
-    clock_ahead: Duration,
+    pub(super) job: Option<(u64, Instant)>,
+    pub(super) wake_at: Instant,
+    pub(super) leaves_at: Instant,
+    pub(super) clock_ahead: Duration,
 }
 
 impl JoinerAgent {
@@ -269,7 +264,7 @@ impl World {
     }
 
     /// Its attempt is no more: home, or another one when it is wanted that it succeeds.
-    fn joiner_gone(&mut self, at: usize) {
+    pub(super) fn joiner_gone(&mut self, at: usize) {
         let Some(joiner) = self.joiners.get_mut(&at) else { return };
         joiner.player = Player::Nobody;
         if joiner.wants.is_none() || joiner.introduced {
@@ -300,7 +295,9 @@ impl World {
         };
         let over = self.now.after(grant.lifetime);
         joiner.stage = Stage::Waiting(Box::new(key), over);
-        let waits = if late { self.rng.random_range(1_000..12_000) } else { 0 };
+        // Up to most of a long attempt: a host that bound early is not proved any more then.
+        let longest = (joiner.lifetime * 9 / 10).as_millis() as u64;
+        let waits = if late { self.rng.random_range(1_000..longest.max(12_000)) } else { 0 };
         joiner.wake_at = self.now.after(Duration::from_millis(waits));
         let (attempt, caller) = (grant.id, joiner.caller);
         if cancel {
@@ -337,69 +334,6 @@ impl World {
         };
         let own = now.after(joiner.clock_ahead);
         joiner.player = Player::Machine(Box::new(Joiner::new(credentials, seed, own)));
-        self.drain_joiner(at);
-    }
-
-    /// Sends what joiner `at` wants sent, and hears what it tells.
-    pub(crate) fn drain_joiner(&mut self, at: usize) {
-        let machine = |world: &mut Self| match &mut world.joiners.get_mut(&at)?.player {
-            Player::Machine(machine) => Some(machine.poll_transmit()?),
-            _ => None,
-        };
-        while let Some(transmit) = machine(self) {
-            self.send(self.joiners[&at].node, transmit.to, transmit.bytes());
-        }
-        let event = |world: &mut Self| match &mut world.joiners.get_mut(&at)?.player {
-            Player::Machine(machine) => machine.poll_event(),
-            _ => None,
-        };
-        while let Some(event) = event(self) {
-            self.log.line(self.now, format_args!("joiner{at} {event:?}"));
-            self.on_joiner_event(at, &event);
-        }
-        let over = |it: &JoinerAgent| matches!(&it.player, Player::Machine(machine) if machine.is_over());
-        if self.joiners.get(&at).is_some_and(over) {
-            self.joiner_gone(at);
-        }
-    }
-
-    fn on_joiner_event(&mut self, at: usize, event: &JoinerEvent) {
-        let now = self.now;
-        let Some(joiner) = self.joiners.get_mut(&at) else { return };
-        let (node, caller) = (joiner.node, joiner.caller);
-        let Some(attempt) = joiner.attempt else { return };
-        match event {
-            JoinerEvent::ChangePort if self.hosts.iter().all(|host| !host.is_at(node)) => {
-                self.net.change_port(node)
-            }
-            JoinerEvent::InstanceChanged { .. } if joiner.job.is_none() => {
-                joiner.stage = Stage::Asking;
-                joiner.wake_at = now;
-            }
-            JoinerEvent::Attempt(event) => {
-                if let AttemptEvent::Connected { .. } = event {
-                    joiner.leaves_at = now.after(STAY);
-                }
-                self.on_attempt_event(node, attempt, Role::Joiner, event);
-                if matches!(event, AttemptEvent::PeerSilent) && self.rng.random_bool(0.2) {
-                    let reporter = Reporter::Caller(caller);
-                    let result = ReportResult::Aborted;
-                    self.ask(Asker::Nobody, Transition::Report(Report { reporter, attempt, result }));
-                }
-            }
-            JoinerEvent::ChangePort | JoinerEvent::Proved { .. } | JoinerEvent::InstanceChanged { .. } => {}
-        }
-    }
-
-    /// A datagram reaches joiner `at`.
-    pub(crate) fn joiner_hears(&mut self, at: usize, node: NodeId, from: SocketAddr, bytes: &[u8]) {
-        let now = self.now;
-        let Some(joiner) = self.joiners.get_mut(&at) else { return };
-        match &mut joiner.player {
-            Player::Machine(machine) => machine.handle_datagram(now.after(joiner.clock_ahead), from, bytes),
-            Player::Rogue(rogue) => rogue.hear(node != joiner.node, bytes),
-            Player::Nobody => {}
-        }
         self.drain_joiner(at);
     }
 }

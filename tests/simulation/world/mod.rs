@@ -8,6 +8,7 @@ mod converge;
 mod host;
 mod host_life;
 mod joiner;
+mod joiner_life;
 mod links;
 mod log;
 mod mischief;

@@ -25,7 +25,7 @@ impl MemoryStore {
             let live = self.listings.find(made).filter(|&slot| self.listings[slot].lease_deadline > now);
             return match live {
                 Some(slot) => Ok(Reply::Registered(Box::new(self.grant(now, slot, caller, true)))),
-                None if self.revocations.bar_listing(now, caller, made) => Err(Refusal::Revoked),
+                None if self.revocations.barred_listing(now, caller, made).is_some() => Err(Refusal::Revoked),
                 None => Err(Refusal::Expired),
             };
         }
@@ -299,9 +299,10 @@ impl MemoryStore {
         self.live_listing(now, id).filter(own).ok_or_else(|| self.absent(now, caller, id))
     }
 
-    /// What to say of a listing that is not there for the caller: its owner learns that it was revoked.
+    /// What to say of a listing that is not there for the caller: its owner learns that it was revoked. An id of an
+    /// instance before this one may have the same handle, and is another listing's.
     pub(super) fn absent(&self, now: Instant, caller: Caller, id: ListingId) -> Refusal {
-        if self.revocations.bar_listing(now, caller, id.handle()) {
+        if self.revocations.barred_listing(now, caller, id.handle()) == Some(id) {
             Refusal::Revoked
         } else {
             Refusal::NotFound

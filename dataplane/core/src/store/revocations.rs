@@ -3,7 +3,7 @@
 use core::mem::size_of;
 use std::collections::{BTreeMap, BTreeSet};
 
-use rendezvous_shared::id::{Handle, PrincipalId, RevocationId, TenantId};
+use rendezvous_shared::id::{Handle, ListingId, PrincipalId, RevocationId, TenantId};
 use rendezvous_shared::limits::{PAGE_LEN_MAX, REVOCATION_MAX, REVOCATION_MIN};
 use rendezvous_shared::outcome::{AttemptReason, Pool, Refusal};
 use rendezvous_shared::store::{
@@ -77,10 +77,13 @@ impl Revocations {
         self.live(now, caller.tenant, Barred::Principal(caller.principal)).is_some()
     }
 
-    /// Whether the listing that had this handle was the caller's and is barred.
-    pub(super) fn bar_listing(&self, now: Instant, caller: Caller, handle: Handle) -> bool {
-        let found = self.live(now, caller.tenant, Barred::Listing(handle));
-        found.is_some_and(|(_, it)| it.owner == caller.principal)
+    /// The listing that had this handle, if it was the caller's and is barred.
+    pub(super) fn barred_listing(&self, now: Instant, caller: Caller, handle: Handle) -> Option<ListingId> {
+        let (_, it) = self.live(now, caller.tenant, Barred::Listing(handle))?;
+        match it.subject {
+            Subject::Listing(id) if it.owner == caller.principal => Some(id),
+            _ => None,
+        }
     }
 
     fn live(&self, now: Instant, tenant: TenantId, barred: Barred) -> Option<(RevocationId, Revocation)> {

@@ -105,6 +105,7 @@ macro_rules! store_contract_tests {
                 many_revocations_end_together, who_waits_longest_comes_first;
             revocations: a_full_pool_deletes_nothing, a_listing_goes_with_presence_and_attempts,
                 a_principal_goes_with_all_it_owns_and_joins, an_owner_learns_why_and_nobody_else,
+                another_instances_listing_is_not_revoked,
                 a_revoked_caller_is_told_so_first, barring_again_prolongs, ends_at_its_deadline,
                 lifting_brings_nothing_back, are_listed_in_order, are_for_operators_of_the_tenant,
                 grants_whole_seconds, are_possible_while_draining;

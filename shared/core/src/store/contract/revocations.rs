@@ -164,6 +164,25 @@ pub fn an_owner_learns_why_and_nobody_else<H: Harness>(harness: &mut H) {
     w.register(OWNER);
 }
 
+/// An id that has the handle of what was revoked, but is not its id, is absent: it is of an instance before this one,
+/// and its owner shall register again.
+pub fn another_instances_listing_is_not_revoked<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let id = w.register(OWNER).view.id;
+    revoked(&mut w, Subject::Listing(id));
+    let earlier = ListingId::new(id.tag() ^ 1, id.handle());
+    assert_eq!(w.get_id(OWNER, earlier), Err(Refusal::NotFound));
+    assert_eq!(refused(&w.renew(OWNER, earlier, 1)), Refusal::NotFound);
+    assert_eq!(refused(&w.delete(OWNER, earlier)), Refusal::NotFound);
+    let pending = w.apply(Transition::ListPending(ListPending { caller: OWNER, listing: earlier }));
+    assert_eq!(refused(&pending), Refusal::NotFound);
+    let creation = w.creation(OWNER, earlier);
+    assert_eq!(refused(&w.create(&creation)), Refusal::NotFound);
+    let again = revoke_for(&mut w, OPERATOR, Subject::Listing(earlier), LIFETIME);
+    assert_eq!(refused(&again), Refusal::NotFound, "nor is it revoked again by that");
+    assert_eq!(w.get_id(OWNER, id), Err(Refusal::Revoked));
+}
+
 /// "A revoked caller gets 403 `revoked`", whatever it asks, of whatever is or is not there.
 pub fn a_revoked_caller_is_told_so_first<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
