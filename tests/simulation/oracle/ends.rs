@@ -71,10 +71,10 @@ impl AttemptFact {
         }
     }
 
-    /// When and why it ended by itself: its time was over, or its listing's, which counts at the same instant. A
-    /// listing that is forgotten here was over long before its attempts are.
+    /// When and why it ended by itself: its time was over, or its listing's. A listing that is forgotten here was over
+    /// long before its attempts are.
     fn end_by_itself(&self, listing: Option<&ListingFact>) -> (Instant, AttemptReason) {
-        if let Some(listing) = listing.filter(|it| it.ends() <= self.deadline) {
+        if let Some(listing) = listing.filter(|it| it.ends_before(self.deadline)) {
             return (listing.ends(), listing.end_reason());
         }
         let joinable = self

@@ -45,6 +45,12 @@ impl ListingFact {
         self.gone.map_or(self.deadline, |(at, _)| at.min(self.deadline))
     }
 
+    /// Whether it ends before an attempt whose deadline this is: at one instant a lease does, and who removes it does
+    /// not.
+    pub(super) fn ends_before(&self, deadline: Instant) -> bool {
+        self.ends() < deadline || (self.gone.is_none() && self.ends() == deadline)
+    }
+
     /// What its attempts end for when it does.
     pub(super) fn end_reason(&self) -> AttemptReason {
         self.gone.map_or(AttemptReason::ListingGone, |(_, reason)| reason)

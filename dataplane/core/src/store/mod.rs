@@ -3,9 +3,9 @@
 //! **A thing is over from its deadline on**, whether or not it was taken apart yet: everybody who looks one up
 //! compares its deadline with now, and to end it early is to move its deadline to now. Taking it apart is *working
 //! off*: a bounded number of things in each call, so that ten thousand that end in one instant are no pause. Where a
-//! pool or quota looks full, what is over in just that pool or quota is worked off first; the [`lanes`] name it.
+//! pool or quota looks full, what is over in just that pool or quota is worked off first; the lanes name it.
 //!
-//! Objects lie in [`slab`]s with generation-checked handles; an id contains its handle, so nothing a stranger chose is
+//! Objects lie in slabs with generation-checked handles; an id contains its handle, so nothing a stranger chose is
 //! hashed to find an object.
 
 mod attempts;

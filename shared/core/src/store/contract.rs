@@ -102,7 +102,8 @@ macro_rules! store_contract_tests {
             time: a_batch_is_applied_in_order, nothing_made_in_a_batch_is_due_in_it, leases_are_whole_seconds,
                 attempts_are_whole_seconds, each_deadline_is_exact, a_presence_lasts_from_its_arrival,
                 a_proof_is_good_for_thirty_seconds, many_due_together_free_their_places_at_once,
-                many_revocations_end_together, who_waits_longest_comes_first;
+                many_revocations_end_together, who_ends_a_listing_comes_after_what_was_over,
+                who_waits_longest_comes_first;
             revocations: a_full_pool_deletes_nothing, a_listing_goes_with_presence_and_attempts,
                 a_principal_goes_with_all_it_owns_and_joins, an_owner_learns_why_and_nobody_else,
                 another_instances_listing_is_not_revoked,

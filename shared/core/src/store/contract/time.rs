@@ -10,10 +10,10 @@ use crate::limits::{
     ATTEMPT_MAX, ATTEMPT_MIN, LEASE_MAX, LEASE_MIN, Limits, PRESENCE_LIFETIME, PROOF_AGE_MAX, RECORD_GRACE,
     RESULT_LIFETIME, REVOCATION_MIN,
 };
-use crate::outcome::{Pool, Refusal};
+use crate::outcome::{AttemptReason, Pool, Refusal};
 use crate::store::{
     BeginDrain, Bind, BindAnswer, Candidates, CreateAttempt, DatagramProof, DeleteListing, DrainView,
-    EphemeralRendezvousStore, GetListing, ListPending, ListingLocator, Quotas, RefreshPresence,
+    EphemeralRendezvousStore, GetListing, ListPending, ListingLocator, Phase, Quotas, RefreshPresence,
     RegisterListing, RenewLease, Reply, Revoke, Subject, Transition,
 };
 
@@ -326,5 +326,30 @@ pub fn who_waits_longest_comes_first<H: Harness>(harness: &mut H) {
         assert_eq!(grant.pending.map(|it| it.attempt), waiting);
         let first = expected.remove(0);
         w.bind(host.lease.presence_key, all[first].id, v4(1, 4000));
+    }
+}
+
+/// "What is due at `now` is gone before the first transition is looked at": so attempts whose time was over ended by
+/// themselves, however many there are, though their listing is ended at that very instant.
+pub fn who_ends_a_listing_comes_after_what_was_over<H: Harness>(harness: &mut H) {
+    for subject in [None, Some(false), Some(true)] {
+        let mut w = World::new(harness);
+        let host = w.joinable(OWNER);
+        let id = host.view.id;
+        let attempts: Vec<_> = (0..20).map(|_| w.attempt(id).id).collect();
+        w.sleep(LIFETIME);
+        let listing = Subject::Listing(id);
+        let revoke = |subject| Revoke { caller: OPERATOR, subject, lifetime: REVOCATION_MIN };
+        let end = match subject {
+            None => Transition::DeleteListing(DeleteListing { caller: OWNER, listing: id }),
+            Some(false) => Transition::Revoke(revoke(listing)),
+            Some(true) => Transition::Revoke(revoke(Subject::Principal(OWNER.principal))),
+        };
+        let replies = batch(&mut w, &[end]);
+        assert!(matches!(replies[0], Reply::Deleted | Reply::Revoked(_)), "{replies:?}");
+        for attempt in attempts {
+            let phase = w.view(JOINER, attempt).map(|it| it.phase);
+            assert_eq!(phase, Ok(Phase::Ended(AttemptReason::Expired)));
+        }
     }
 }
