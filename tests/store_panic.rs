@@ -171,7 +171,7 @@ fn nobody_is_given_a_reply_that_no_store_gave() {
 }
 
 #[test]
-#[ignore = "the process of the test below"]
+#[ignore = "no test of its own: the test below runs it as a process, and judges how that ends"]
 fn the_child() {
     if std::env::var_os(CHILD).is_none() {
         return;

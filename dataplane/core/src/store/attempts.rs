@@ -37,7 +37,7 @@ impl MemoryStore {
         Ok(Reply::AttemptCreated(Box::new(self.attempt_grant(slot, false))))
     }
 
-    /// The listing to join. Only its owner learns that it exists but cannot be joined now.
+    /// The listing to join. Only its owner and operators learn that it exists but cannot be joined now.
     fn joinable_listing(&self, now: Instant, request: &CreateAttempt) -> Result<Slot<Listing>, Refusal> {
         let (caller, id) = (request.caller, request.listing);
         let seen = self.live_listing(now, id).filter(|&it| self.may_see(now, caller, &self.listings[it]));

@@ -10,8 +10,8 @@ use rendezvous_shared::id::Handle;
 /// No slot; ends a list.
 const NIL: u32 = u32::MAX;
 
-/// Where the store keeps a `T`. Only the store holds slots, and gives one up before its object goes; everybody else
-/// holds a [`Handle`].
+/// Where the store keeps a `T`. Only the store holds slots, and follows none whose object may be gone: that of a record
+/// is followed from what lives only, which its record outlives. Everybody else holds a [`Handle`].
 pub(super) struct Slot<T>(u32, PhantomData<fn() -> T>);
 
 impl<T> Slot<T> {
@@ -193,7 +193,7 @@ impl<T> Slab<T> {
     }
 }
 
-#[expect(clippy::expect_used, reason = "the store gives up every slot it holds before the object goes")]
+#[expect(clippy::expect_used, reason = "the store follows no slot whose object may be gone")]
 impl<T> Index<Slot<T>> for Slab<T> {
     type Output = T;
 
@@ -202,7 +202,7 @@ impl<T> Index<Slot<T>> for Slab<T> {
     }
 }
 
-#[expect(clippy::expect_used, reason = "the store gives up every slot it holds before the object goes")]
+#[expect(clippy::expect_used, reason = "the store follows no slot whose object may be gone")]
 impl<T> IndexMut<Slot<T>> for Slab<T> {
     fn index_mut(&mut self, slot: Slot<T>) -> &mut T {
         self.entries[slot.0 as usize].object.as_mut().expect("a slot in use")

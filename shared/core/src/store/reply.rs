@@ -266,7 +266,7 @@ pub enum DrainView {
         /// Attempts still live.
         attempts: usize,
     },
-    /// The deadline came; nothing is held any more.
+    /// The deadline came; nothing is there for anybody any more.
     Drained,
 }
 
@@ -295,7 +295,7 @@ pub enum Reply {
     /// The revocation is gone.
     Lifted,
     Drain(DrainView),
-    /// Nothing was done.
+    /// Nothing was done, but where [`Refusal`] says otherwise.
     Refused(Refusal),
 }
 
