@@ -13,7 +13,7 @@ use rendezvous_shared::store::{
 
 use super::expiry::reported_reason;
 use super::listings::{find, share};
-use super::records::{Attempt, Counted, Ended, INSTANCE, Record};
+use super::records::{Attempt, Ended, INSTANCE, Record};
 use super::{NaiveStore, granted};
 
 impl NaiveStore {
@@ -167,10 +167,6 @@ impl NaiveStore {
             Some(before) if before == request.result => return Ok(Reply::Reported),
             Some(_) => return Err(Refusal::Conflict(ConflictReason::AlreadyReported)),
             None => {}
-        }
-        if let Reporter::Datagram(proof) = &request.reporter {
-            let side = attempt.side_mut(role).as_mut().ok_or(Refusal::NotFound)?;
-            side.counted = Counted::after(Some(side.counted), proof).ok_or(Refusal::StaleSequence)?;
         }
         *attempt.report_mut(role) = Some(request.result);
         attempt.times.reported.get_or_insert(now);

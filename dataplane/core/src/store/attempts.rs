@@ -200,11 +200,6 @@ impl MemoryStore {
             Some(_) => return Err(Refusal::Conflict(ConflictReason::AlreadyReported)),
             None => {}
         }
-        if let Reporter::Datagram(proof) = &request.reporter
-            && let Some(side) = attempt.side_mut(role)
-        {
-            side.freshness = side.freshness.accept(proof).ok_or(Refusal::StaleSequence)?;
-        }
         *attempt.report_mut(role) = Some(request.result);
         if attempt.times.reported.get().is_none() {
             attempt.times.reported = now.into();

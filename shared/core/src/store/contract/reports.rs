@@ -1,10 +1,11 @@
 //! Reports on how the punch went.
 
-use super::{Harness, JOINER, LIFETIME, OWNER, THIRD, World, conflict, refused, v4};
+use super::{Harness, JOINER, LIFETIME, OWNER, THIRD, World, conflict, refused, v4, v6};
 use crate::credential::KeyId;
-use crate::id::AttemptId;
+use crate::id::{AttemptId, SessionId};
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
-use crate::store::{Caller, Phase, Reply, Report, Reporter, Transition};
+use crate::store::{Caller, DatagramProof, Phase, Reply, Report, Reporter, Transition};
+use crate::time::Instant;
 use crate::wire::ReportResult;
 
 fn by_caller<H: Harness>(
@@ -46,6 +47,29 @@ pub fn both_finish_the_attempt<H: Harness>(harness: &mut H) {
     let view = w.view(OWNER, attempt.id);
     assert_eq!(view.map(|it| it.phase), Ok(Phase::Ended(AttemptReason::Connected)));
     assert_eq!(w.used(crate::outcome::Pool::Attempts), 0);
+}
+
+/// "A REPORT is good in any order and from either family": it says what happened, and where it comes from matters not.
+pub fn come_in_any_order<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let (host, attempt) = w.introduced_pair();
+    let session = SessionId(w.proof(attempt.joiner_key, v4(1, 4000)).session.0 + 1);
+    let keys = [host.lease.presence_key, attempt.joiner_key];
+    for key_id in keys {
+        let old = DatagramProof {
+            session,
+            sequence: 1,
+            cookie_issued: Instant::ZERO,
+            ..w.proof(key_id, v6(9, 4000))
+        };
+        let report = Report {
+            reporter: Reporter::Datagram(old),
+            attempt: attempt.id,
+            result: ReportResult::Connected,
+        };
+        assert_eq!(w.apply(Transition::Report(report)), Reply::Reported);
+    }
+    assert_eq!(w.stats().attempt_reasons.get(AttemptReason::Connected), 1);
 }
 
 /// "The same again is acknowledged again", during the attempt and after it.
