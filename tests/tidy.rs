@@ -127,6 +127,11 @@ fn white_space_is_clean() {
 }
 
 #[test]
+fn no_conflict_is_left() {
+    tidy(files().iter().flat_map(pages::unmerged).collect());
+}
+
+#[test]
 fn links_lead_somewhere() {
     let read = |path: &Path| {
         let path = top().join(path);

@@ -29,6 +29,13 @@ pub(crate) fn white_space(file: &File) -> Vec<String> {
     found
 }
 
+/// What two changes of the same lines left behind.
+pub(crate) fn unmerged(file: &File) -> Vec<String> {
+    let is_marker = |line: &str| ["<<<<<<<", ">>>>>>>"].iter().any(|it| line.starts_with(it));
+    let marked = file.text.lines().enumerate().filter(|(_, line)| is_marker(line));
+    marked.map(|(index, _)| file.finding(index, "the mark of a conflict: decide what stays")).collect()
+}
+
 /// Lines of a page outside of fenced code, counted from 0.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;

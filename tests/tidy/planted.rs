@@ -116,6 +116,17 @@ fn white_space() {
 }
 
 #[test]
+fn conflicts() {
+    check(
+        pages::unmerged,
+        "a.md",
+        &format!("{}<< ours\na\n=====\nb\n{}>> theirs\n", "<".repeat(5), ">".repeat(5)),
+        2,
+    );
+    check(pages::unmerged, "a.md", "> a quotation\n<a>\n", 0);
+}
+
+#[test]
 fn links() {
     let read = |path: &std::path::Path| match path.to_str()? {
         "docs/other.md" => Some("# Two words, `Code`\n```\n# no heading\n```\n".to_owned()),
