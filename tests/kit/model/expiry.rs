@@ -100,6 +100,7 @@ impl NaiveStore {
         let mut view = attempt.view();
         view.phase = Phase::Ended(reason);
         view.times.ended = Some(at);
+        view.deadline = at;
         let Attempt { tenant, host, joiner, joiner_key, .. } = attempt;
         let deadline = at.after(RESULT_LIFETIME);
         self.results.push(Ended { tenant, host, joiner, joiner_key, view, deadline });

@@ -12,8 +12,9 @@ use rendezvous_shared::store::{
 use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
-use super::ends::{Scope, reported_reason};
-use super::idempotency::{AttemptRecord, RecordKey};
+use super::ends::{End, reported_reason};
+use super::expiring::Scope;
+use super::idempotency::RecordKey;
 use super::lanes::Link;
 use super::records::{Attempt, Listing, Seconds};
 use super::results::AttemptResult;
@@ -54,12 +55,12 @@ impl MemoryStore {
         let (tenant, quota) = (request.caller.tenant, request.quotas.attempts_per_tenant);
         let share = self.attempt_records.share(quota, self.limits.attempts);
         let in_tenant = self.make_room(
-            |it| it.count_of(tenant, |it| it.attempts) < quota,
+            |it| it.attempts.count_of(tenant) < quota,
             |it| it.work_off_attempt_in(now, Scope::Tenant(tenant)),
         );
         let in_share = self.make_room(
-            |it| it.count_of(tenant, |it| it.attempt_records) < share,
-            |it| it.work_off_attempt_record(now),
+            |it| it.attempt_records.all().count_of(tenant) < share,
+            |it| it.attempt_records.work_off_one(now, Scope::Tenant(tenant)),
         );
         if !in_tenant || !in_share {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
@@ -69,8 +70,10 @@ impl MemoryStore {
         if !in_pool {
             return Err(Refusal::CapacityExceeded(Pool::Attempts));
         }
-        let in_records =
-            self.make_room(|it| !it.attempt_records.slab().is_full(), |it| it.work_off_attempt_record(now));
+        let in_records = self.make_room(
+            |it| !it.attempt_records.all().is_full(),
+            |it| it.attempt_records.work_off_one(now, Scope::Pool),
+        );
         if in_records { Ok(()) } else { Err(Refusal::CapacityExceeded(Pool::AttemptRecords)) }
     }
 
@@ -81,9 +84,6 @@ impl MemoryStore {
         listing: Slot<Listing>,
         key: RecordKey,
     ) -> Slot<Attempt> {
-        if let Some(over) = self.attempt_records.due_of(now, key) {
-            self.forget_attempt_record(over);
-        }
         let tag = self.next_tag();
         let lifetime = Seconds::granted(request.lifetime, limits::ATTEMPT_MIN, limits::ATTEMPT_MAX);
         let deadline = now.after(lifetime.duration());
@@ -109,13 +109,9 @@ impl MemoryStore {
             in_listing: Link::ALONE,
             in_joiner: Link::ALONE,
         });
-        self.attempt_lanes.file(attempts, slot);
         self.listings[listing].unbound.push(attempts, slot);
         let tenant = self.tenants.entry(request.caller.tenant).or_default();
-        tenant.attempt_lanes.file(attempts, slot);
         tenant.principal(request.caller.principal).joined.push(attempts, slot);
-        tenant.attempts += 1;
-        tenant.attempt_records += 1;
         slot
     }
 
@@ -125,7 +121,8 @@ impl MemoryStore {
             Some(slot) => {
                 let attempt = &self.attempts[slot];
                 let host = self.listings[attempt.listing].owner;
-                (attempt.tenant, host, attempt.joiner, self.story(slot).view(attempt.phase(), None))
+                let view = self.story(slot).view(attempt.phase(), attempt.deadline, None);
+                (attempt.tenant, host, attempt.joiner, view)
             }
             None => {
                 let it = self.results.get(now, request.attempt).ok_or(Refusal::NotFound)?;
@@ -182,7 +179,7 @@ impl MemoryStore {
         if attempt.times.introduced.get().is_some() {
             return Err(Refusal::Conflict(ConflictReason::AlreadyIntroduced));
         }
-        self.finish_attempt(now, slot, now, reason);
+        self.finish_attempt(now, slot, End::now(now, reason));
         Ok(Reply::Cancelled)
     }
 
@@ -205,7 +202,8 @@ impl MemoryStore {
             attempt.times.reported = now.into();
         }
         if let (Some(host), Some(joiner)) = (attempt.host_report, attempt.joiner_report) {
-            self.finish_attempt(now, slot, now, reported_reason([Some(host), Some(joiner)]));
+            let reason = reported_reason([Some(host), Some(joiner)]);
+            self.finish_attempt(now, slot, End::now(now, reason));
         }
         Ok(Reply::Reported)
     }
@@ -245,47 +243,25 @@ impl MemoryStore {
         }
     }
 
-    /// Takes an attempt apart that ended at `ended`, gives back its capacity and keeps its result for a while. A full
-    /// pool of results keeps none: the end of an attempt cannot be refused, and no older result is evicted for it.
-    pub(super) fn finish_attempt(
-        &mut self,
-        now: Instant,
-        slot: Slot<Attempt>,
-        ended: Instant,
-        reason: AttemptReason,
-    ) {
+    /// Takes an attempt apart that ended, gives back its capacity and keeps its result for a while. A full pool of
+    /// results keeps none: the end of an attempt cannot be refused, and no older result is evicted for it.
+    pub(super) fn finish_attempt(&mut self, now: Instant, slot: Slot<Attempt>, end: End) {
         let story = self.story(slot);
         let Self { attempts, listings, tenants, .. } = self;
-        self.attempt_lanes.take(attempts, slot);
         let Attempt { tenant: id, joiner, listing, .. } = attempts[slot];
         let standing = attempts[slot].standing();
         listings[listing].attempts(standing).remove(attempts, slot);
         if let Some(tenant) = tenants.get_mut(&id) {
-            tenant.attempt_lanes.take(attempts, slot);
             tenant.principal(joiner).joined.remove(attempts, slot);
             tenant.forget_principal(joiner);
-            tenant.attempts -= 1;
         }
         attempts.remove(slot);
-        self.tallies.attempt_reasons.count(reason);
-        if reason != AttemptReason::Drained {
+        self.tallies.attempt_reasons.count(end.reason);
+        if end.reason != AttemptReason::Drained {
             let host = self.listings[listing].owner;
-            self.results.keep(now, (ended, reason), (id, host, joiner), story);
+            self.results.keep(now, end, (id, host, joiner), story);
         }
         self.forget_tenant(id);
-    }
-
-    pub(super) fn forget_attempt_record(&mut self, slot: Slot<AttemptRecord>) {
-        let key = self.attempt_records.remove(slot);
-        if let Some(tenant) = self.tenants.get_mut(&key.tenant) {
-            tenant.attempt_records -= 1;
-            self.forget_tenant(key.tenant);
-        }
-    }
-
-    fn work_off_attempt_record(&mut self, now: Instant) -> bool {
-        let due = self.attempt_records.due(now);
-        due.map(|slot| self.forget_attempt_record(slot)).is_some()
     }
 
     /// What to say of an attempt that is not active: `expired` to those who took part, `not_found` to others.

@@ -11,6 +11,7 @@ use rendezvous_shared::store::{Bind, BindAnswer, Introduction, Push, Reply};
 use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
+use super::ends::End;
 use super::freshness::Freshness;
 use super::records::{Attempt, Seconds, Side};
 use super::slab::Slot;
@@ -145,14 +146,14 @@ impl MemoryStore {
             return Ok(BindAnswer::Waiting { peer_bound: true, remaining, notice: None });
         }
         if in_both(host, joiner).any(|(host, joiner)| host == joiner) {
-            self.finish_attempt(now, slot, now, AttemptReason::SameEndpoint);
+            self.finish_attempt(now, slot, End::now(now, AttemptReason::SameEndpoint));
             return Err(Refusal::Conflict(ConflictReason::SameEndpoint));
         }
         let id = self.attempt_id(slot);
         let own = introduction(id, role, host, joiner);
         let other = introduction(id, role.peer(), host, joiner);
         let (Some(own), Some(other)) = (own, other) else {
-            self.finish_attempt(now, slot, now, AttemptReason::NoCommonFamily);
+            self.finish_attempt(now, slot, End::now(now, AttemptReason::NoCommonFamily));
             return Err(Refusal::Conflict(ConflictReason::NoCommonFamily));
         };
         let (told, object) = match role {
@@ -168,24 +169,17 @@ impl MemoryStore {
 
     fn mark_introduced(&mut self, now: Instant, slot: Slot<Attempt>) {
         self.tallies.introductions += 1;
-        let Self { attempts, attempt_lanes, attempt_records, tenants, .. } = self;
-        attempts[slot].times.introduced = now.into();
+        let attempt = &mut self.attempts[slot];
+        attempt.times.introduced = now.into();
+        let record = attempt.record;
         let longer = Seconds::granted(limits::INTRODUCED_LIFETIME_MIN, Duration::ZERO, Duration::MAX);
         let deadline = now.after(longer.duration());
-        if deadline <= attempts[slot].deadline {
-            return;
+        if deadline > attempt.deadline {
+            let prolong =
+                |attempt: &mut Attempt| (attempt.deadline, attempt.lane) = (deadline, longer.lane());
+            self.attempts.refile(slot, prolong);
+            self.attempt_records.prolong(record, deadline, longer.lane());
         }
-        let mut tenant = tenants.get_mut(&attempts[slot].tenant);
-        attempt_lanes.take(attempts, slot);
-        if let Some(tenant) = &mut tenant {
-            tenant.attempt_lanes.take(attempts, slot);
-        }
-        (attempts[slot].deadline, attempts[slot].lane) = (deadline, longer.lane());
-        attempt_lanes.file(attempts, slot);
-        if let Some(tenant) = tenant {
-            tenant.attempt_lanes.file(attempts, slot);
-        }
-        attempt_records.prolong(attempts[slot].record, deadline, longer.lane());
     }
 }
 

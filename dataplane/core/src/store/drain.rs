@@ -45,8 +45,8 @@ impl MemoryStore {
 
     /// Attempts that are not over. Only those that are, and were not worked off, are looked at.
     fn live_attempts(&self) -> usize {
-        let over = self.attempt_lanes.all_due(&self.attempts, self.now).count();
-        let ended = self.listing_lanes.all_due(&self.listings, self.now);
+        let over = self.attempts.all_due(self.now).count();
+        let ended = self.listings.all_due(self.now);
         let attempts = ended.flat_map(|slot| self.listings[slot].all_attempts(&self.attempts));
         let orphans = attempts.filter(|&slot| self.attempts[slot].deadline > self.now).count();
         self.attempts.len() - over - orphans

@@ -8,11 +8,28 @@ use rendezvous_shared::wire::ReportResult;
 
 use super::MemoryStore;
 use super::drain::DrainState;
+use super::expiring::Scope;
+use super::lanes::{Due, LaneId};
 use super::records::{Attempt, ENDED, Listing};
 use super::slab::Slot;
-use super::tenants::Tenant;
 
 // ---- What is over
+
+/// When and why an attempt ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) at: Instant,
+    pub(super) reason: AttemptReason,
+    /// That of what ended it: those of one lane are worked off in the order in which they ended.
+    pub(super) lane: LaneId,
+}
+
+impl End {
+    /// An end that somebody brought about.
+    pub(super) const fn now(now: Instant, reason: AttemptReason) -> Self {
+        Self { at: now, reason, lane: ENDED }
+    }
+}
 
 impl MemoryStore {
     /// The listing of this id, unless it is over.
@@ -30,45 +47,46 @@ impl MemoryStore {
         }
         match self.end_of(now, slot) {
             None => Some(slot),
-            Some((ended, reason)) => {
-                self.finish_attempt(now, slot, ended, reason);
+            Some(end) => {
+                self.finish_attempt(now, slot, end);
                 None
             }
         }
     }
 
-    /// When and why an attempt ended by itself: its time was over, or its listing's, or the drain's.
-    fn end_of(&self, now: Instant, slot: Slot<Attempt>) -> Option<(Instant, AttemptReason)> {
+    /// How an attempt ended by itself: its time was over, or its listing's, or the drain's.
+    fn end_of(&self, now: Instant, slot: Slot<Attempt>) -> Option<End> {
         let attempt = &self.attempts[slot];
         let listing = &self.listings[attempt.listing];
         let drained = match self.drain {
             DrainState::Drained { at } => at,
             DrainState::Serving | DrainState::Draining { .. } => Instant::MAX,
         };
-        let end = attempt.deadline.min(listing.lease_deadline).min(drained);
-        if end > now {
+        let at = attempt.deadline.min(listing.lease_deadline).min(drained);
+        if at > now {
             return None;
         }
         // Whoever ends a listing before its time finds what is due at that moment gone already.
-        let outlived = listing.lease_deadline > end || listing.lane == ENDED;
-        let reason = if attempt.deadline == end && outlived {
-            expiry_reason(attempt, listing.had_presence(end))
-        } else if listing.lease_deadline == end {
-            listing.end_reason
+        let outlived = listing.lease_deadline > at || listing.end_reason.is_some();
+        let (reason, lane) = if attempt.deadline == at && outlived {
+            (expiry_reason(attempt, listing.had_presence(at)), attempt.lane())
+        } else if listing.lease_deadline == at {
+            let reason = listing.end_reason.unwrap_or(AttemptReason::ListingGone);
+            (reason, listing.lane().of_dependants())
         } else {
-            AttemptReason::Drained
+            (AttemptReason::Drained, ENDED)
         };
-        Some((end, reason))
+        Some(End { at, reason, lane })
     }
 
     /// When something is due next, or is over and not worked off.
     pub(super) fn next_deadline_of_all(&self) -> Option<Instant> {
         let due = [
-            self.attempt_lanes.soonest(),
-            self.listing_lanes.soonest(),
+            self.attempts.soonest(),
+            self.listings.soonest(),
             self.results.soonest(),
-            self.listing_records.soonest(),
-            self.attempt_records.soonest(),
+            self.listing_records.all().soonest(),
+            self.attempt_records.all().soonest(),
             self.revocations.soonest(),
         ];
         let first = due.into_iter().flatten().min();
@@ -118,25 +136,16 @@ impl MemoryStore {
 
     fn work_off_one(&mut self, now: Instant) -> bool {
         let now = if self.is_drained() { Instant::MAX } else { now };
-        if let Some(slot) = self.attempt_lanes.due(now) {
-            self.work_off_attempt(now, slot);
-        } else if let Some(slot) = self.listing_lanes.due(now) {
-            self.work_off_listing(now, slot);
-        } else if let Some(slot) = self.results.due(now) {
-            self.results.remove(slot);
-        } else if let Some(slot) = self.listing_records.due(now) {
-            self.forget_listing_record(slot);
-        } else if let Some(slot) = self.attempt_records.due(now) {
-            self.forget_attempt_record(slot);
-        } else {
-            return self.revocations.work_off_one(now);
-        }
-        true
+        self.work_off_attempt_in(now, Scope::Pool)
+            || self.results.work_off_one(now)
+            || self.listing_records.work_off_one(now, Scope::Pool)
+            || self.attempt_records.work_off_one(now, Scope::Pool)
+            || self.revocations.work_off_one(now)
     }
 
     fn work_off_attempt(&mut self, now: Instant, slot: Slot<Attempt>) {
-        if let Some((ended, reason)) = self.end_of(now, slot) {
-            self.finish_attempt(now, slot, ended, reason);
+        if let Some(end) = self.end_of(now, slot) {
+            self.finish_attempt(now, slot, end);
         }
     }
 
@@ -157,14 +166,18 @@ impl MemoryStore {
     /// Ends a listing before its time, and with it, in the same step, its presence and every attempt at it.
     pub(super) fn end_listing(&mut self, now: Instant, slot: Slot<Listing>, reason: AttemptReason) {
         self.move_lease(slot, |listing| {
-            (listing.lease_deadline, listing.lane) = (now, ENDED);
-            listing.end_reason = reason;
+            listing.lease_deadline = now;
+            listing.end_reason = Some(reason);
         });
     }
 
     /// Works off what is over of a listing's attempts. Their reason depends on whether the listing was joinable then,
-    /// which is only known until its presence ends or begins anew.
+    /// which is only known until its presence ends or begins anew. They are looked for only while attempts of anybody
+    /// wait to be worked off, which is seldom and soon over.
     pub(super) fn settle_attempts(&mut self, now: Instant, slot: Slot<Listing>) {
+        if self.attempts.due(now, Scope::Pool).is_none() {
+            return;
+        }
         let listing = &self.listings[slot];
         let all = listing.all_attempts(&self.attempts);
         let over: Vec<_> = all.filter(|&it| self.attempts[it].deadline <= now).collect();
@@ -173,7 +186,7 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets the tenant if it uses nothing any more.
+    /// Forgets the names of a tenant that has neither listings nor attempts any more.
     pub(super) fn forget_tenant(&mut self, id: TenantId) {
         if self.tenants.get(&id).is_some_and(|it| it.is_unused()) {
             self.tenants.remove(&id);
@@ -182,13 +195,6 @@ impl MemoryStore {
 }
 
 // ---- Making room
-
-/// Whose things are looked at for one that is over.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Scope {
-    Pool,
-    Tenant(TenantId),
-}
 
 impl MemoryStore {
     /// Whether `room` is there, once what is over is worked off one by one as far as need be.
@@ -207,20 +213,13 @@ impl MemoryStore {
 
     /// One step with a listing that is over.
     pub(super) fn work_off_listing_in(&mut self, now: Instant, scope: Scope) -> bool {
-        let due = match scope {
-            Scope::Pool => self.listing_lanes.due(now),
-            Scope::Tenant(id) => self.tenants.get(&id).and_then(|it| it.listing_lanes.due(now)),
-        };
+        let due = self.listings.due(now, scope);
         due.map(|slot| self.work_off_listing(now, slot)).is_some()
     }
 
     /// An attempt that is over, or one step with a listing that is: it may have had attempts.
     pub(super) fn work_off_attempt_in(&mut self, now: Instant, scope: Scope) -> bool {
-        let due = match scope {
-            Scope::Pool => self.attempt_lanes.due(now),
-            Scope::Tenant(id) => self.tenants.get(&id).and_then(|it| it.attempt_lanes.due(now)),
-        };
-        match due {
+        match self.attempts.due(now, scope) {
             Some(slot) => self.work_off_attempt(now, slot),
             None => return self.work_off_listing_in(now, scope),
         }
@@ -231,7 +230,7 @@ impl MemoryStore {
     pub(super) fn has_room_for_owner(&mut self, now: Instant, caller: Caller, quota: u32) -> bool {
         let Some(tenant) = self.tenants.get(&caller.tenant) else { return quota > 0 };
         let Some(excess) = tenant.listings_of(caller.principal).checked_sub(quota) else { return true };
-        if tenant.listing_lanes.due(now).is_none() {
+        if self.listings.due(now, Scope::Tenant(caller.tenant)).is_none() {
             return false;
         }
         let wanted = excess as usize + 1;
@@ -243,10 +242,5 @@ impl MemoryStore {
             while !self.work_off_listing(now, slot) {}
         }
         enough
-    }
-
-    /// What a count of the tenant's stands at.
-    pub(super) fn count_of(&self, tenant: TenantId, count: impl FnOnce(&Tenant) -> u32) -> u32 {
-        self.tenants.get(&tenant).map_or(0, |it| count(it))
     }
 }

@@ -9,9 +9,10 @@ use rendezvous_shared::outcome::{ConflictReason, Refusal};
 use rendezvous_shared::store::{Caller, IdempotencyKey};
 use rendezvous_shared::time::Instant;
 
-use super::lanes::{Due, LaneId, Lanes, Link, Linked};
-use super::records::{Attempt, Listing, OfPool};
-use super::slab::{Slab, Slot};
+use super::expiring::{Expiring, Held, Scope};
+use super::lanes::{Due, LaneId, Link, Linked};
+use super::records::{Attempt, Listing, OfPool, OfTenant, linked};
+use super::slab::Slot;
 
 /// A client's key within its tenant and owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +38,7 @@ pub(super) struct Record<T> {
     deadline: Instant,
     lane: LaneId,
     in_pool: Link<Self>,
+    in_tenant: Link<Self>,
     made: PhantomData<fn() -> T>,
 }
 
@@ -60,21 +62,21 @@ impl<T> Due for Record<T> {
     }
 }
 
-impl<T> Linked<OfPool> for Record<T> {
-    fn link(&self) -> &Link<Self> {
-        &self.in_pool
-    }
+linked! {
+    Record<T>, OfPool: in_pool;
+    Record<T>, OfTenant: in_tenant;
+}
 
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.in_pool
+impl<T> Held for Record<T> {
+    fn tenant(&self) -> TenantId {
+        self.key.tenant
     }
 }
 
 /// The records of one kind of create, bounded.
 #[derive(Debug)]
 pub(super) struct Records<T> {
-    slab: Slab<Record<T>>,
-    lanes: Lanes<Record<T>, OfPool>,
+    all: Expiring<Record<T>>,
     by_key: HashTable<Slot<Record<T>>>,
     hasher: ahash::RandomState,
 }
@@ -82,15 +84,15 @@ pub(super) struct Records<T> {
 impl<T> Records<T> {
     pub(super) fn new(limit: usize) -> Self {
         Self {
-            slab: Slab::new(limit),
-            lanes: Lanes::default(),
+            all: Expiring::new(limit),
             by_key: HashTable::with_capacity(roomy(limit)),
             hasher: ahash::RandomState::new(),
         }
     }
 
-    pub(super) const fn slab(&self) -> &Slab<Record<T>> {
-        &self.slab
+    /// All of them.
+    pub(super) const fn all(&self) -> &Expiring<Record<T>> {
+        &self.all
     }
 
     /// What was made with this key before; nothing when the key is new.
@@ -100,7 +102,7 @@ impl<T> Records<T> {
         key: RecordKey,
         fingerprint: [u8; 16],
     ) -> Result<Option<Handle>, Refusal> {
-        match self.slot(key).map(|slot| &self.slab[slot]) {
+        match self.slot(key).map(|slot| &self.all[slot]) {
             Some(record) if record.deadline <= now => Ok(None),
             Some(record) if record.fingerprint == fingerprint => Ok(Some(record.target)),
             Some(_) => Err(Refusal::Conflict(ConflictReason::IdempotencyKeyReused)),
@@ -109,19 +111,19 @@ impl<T> Records<T> {
     }
 
     fn slot(&self, key: RecordKey) -> Option<Slot<Record<T>>> {
-        self.by_key.find(self.hasher.hash_one(key), |&slot| self.slab[slot].key == key).copied()
+        self.by_key.find(self.hasher.hash_one(key), |&slot| self.all[slot].key == key).copied()
     }
 
     /// How many records a tenant may hold that may hold `quota` of the `pool` things they stand for: the same share of
     /// the records, and at least one for each. Records outlive what they stand for, so without a share one tenant that
     /// creates and deletes in a loop would fill the pool of all.
     pub(super) fn share(&self, quota: u32, pool: usize) -> u32 {
-        let share = u64::from(quota).saturating_mul(self.slab.limit() as u64) / (pool as u64).max(1);
+        let share = u64::from(quota).saturating_mul(self.all.limit() as u64) / (pool as u64).max(1);
         u32::try_from(share).unwrap_or(u32::MAX).max(quota)
     }
 
     /// Remembers a create whose result lives until `resource_deadline`, in `lane`. The caller made room, and found no
-    /// record of the key, or one whose time was over: that one is returned.
+    /// record of the key, or one whose time was over: that one gives way.
     pub(super) fn insert(
         &mut self,
         key: RecordKey,
@@ -130,59 +132,46 @@ impl<T> Records<T> {
         resource_deadline: Instant,
         lane: LaneId,
     ) -> Slot<Record<T>> {
+        if let Some(over) = self.slot(key) {
+            self.remove(over);
+        }
         let deadline = resource_deadline.after(RECORD_GRACE);
+        let (in_pool, in_tenant) = (Link::ALONE, Link::ALONE);
         let record =
-            Record { key, fingerprint, target, deadline, lane, in_pool: Link::ALONE, made: PhantomData };
-        let slot = self.slab.insert(|_| record);
-        self.lanes.file(&mut self.slab, slot);
-        let Self { slab, by_key, hasher, .. } = self;
-        by_key.insert_unique(hasher.hash_one(key), slot, |&slot| hasher.hash_one(slab[slot].key));
+            Record { key, fingerprint, target, deadline, lane, in_pool, in_tenant, made: PhantomData };
+        let slot = self.all.insert(|_| record);
+        let Self { all, by_key, hasher } = self;
+        by_key.insert_unique(hasher.hash_one(key), slot, |&slot| hasher.hash_one(all[slot].key));
         slot
     }
 
     /// The result of the record now lives until `resource_deadline`, in `lane`.
     pub(super) fn prolong(&mut self, slot: Slot<Record<T>>, resource_deadline: Instant, lane: LaneId) {
         let deadline = resource_deadline.after(RECORD_GRACE);
-        if deadline > self.slab[slot].deadline {
-            self.lanes.take(&mut self.slab, slot);
-            (self.slab[slot].deadline, self.slab[slot].lane) = (deadline, lane);
-            self.lanes.file(&mut self.slab, slot);
+        if deadline > self.all[slot].deadline {
+            self.all.refile(slot, |record| (record.deadline, record.lane) = (deadline, lane));
         }
     }
 
-    /// A record whose time is over, if there is any.
-    pub(super) fn due(&self, now: Instant) -> Option<Slot<Record<T>>> {
-        self.lanes.due(now)
+    /// Forgets one whose time is over, if there is any.
+    pub(super) fn work_off_one(&mut self, now: Instant, scope: Scope) -> bool {
+        self.all.due(now, scope).map(|slot| self.remove(slot)).is_some()
     }
 
-    /// The record of `key` when its time is over.
-    pub(super) fn due_of(&self, now: Instant, key: RecordKey) -> Option<Slot<Record<T>>> {
-        self.slot(key).filter(|&slot| self.slab[slot].deadline <= now)
-    }
-
-    pub(super) fn soonest(&self) -> Option<Instant> {
-        self.lanes.soonest()
-    }
-
-    /// Forgets a record; returns whose it was.
-    pub(super) fn remove(&mut self, slot: Slot<Record<T>>) -> RecordKey {
-        self.lanes.take(&mut self.slab, slot);
-        let key = self.slab[slot].key;
-        if let Ok(entry) = self.by_key.find_entry(self.hasher.hash_one(key), |&it| it == slot) {
+    fn remove(&mut self, slot: Slot<Record<T>>) {
+        let hash = self.hasher.hash_one(self.all[slot].key);
+        if let Ok(entry) = self.by_key.find_entry(hash, |&it| it == slot) {
             entry.remove();
         }
-        self.slab.remove(slot);
-        key
+        self.all.remove(slot);
     }
 
-    /// Each record's key and deadline, and whether everything that finds it does; for the invariants.
-    pub(super) fn check(&self) -> impl Iterator<Item = (RecordKey, Instant)> + '_ {
-        assert_eq!(self.by_key.len(), self.slab.len(), "the index of records");
-        super::invariants::check_lanes("records", &self.slab, &self.lanes, |_| true);
-        self.slab.iter().map(|(slot, record)| {
+    pub(super) fn check(&self) {
+        self.all.check("records");
+        assert_eq!(self.by_key.len(), self.all.len(), "the index of records");
+        for (slot, record) in self.all.iter() {
             assert_eq!(self.slot(record.key), Some(slot), "a record is not found by its key");
-            (record.key, record.deadline)
-        })
+        }
     }
 }
 

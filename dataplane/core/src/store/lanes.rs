@@ -1,4 +1,4 @@
-//! Lists in order of deadline: what is due next, for the whole store and for each tenant.
+//! Lists in order of deadline: what is due next.
 //!
 //! What is made or renewed gets the same few lifetimes again and again, and time only goes forward: so among those
 //! of one lifetime the newest deadline is the latest, and a plain list is in order. Each lifetime has its own list, a
@@ -8,6 +8,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::num::NonZeroU32;
+use core::ops::IndexMut;
 
 use rendezvous_shared::time::Instant;
 
@@ -65,31 +66,36 @@ impl<T, L> fmt::Debug for List<T, L> {
 }
 
 impl<T: Linked<L>, L> List<T, L> {
-    pub(super) fn push(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
-        self.insert_after(slab, self.last, slot);
+    pub(super) fn push(&mut self, objects: &mut impl IndexMut<Slot<T>, Output = T>, slot: Slot<T>) {
+        self.insert_after(objects, self.last, slot);
     }
 
     /// Puts `slot` behind `prev`, or first.
-    fn insert_after(&mut self, slab: &mut Slab<T>, prev: MaybeSlot<T>, slot: Slot<T>) {
+    fn insert_after(
+        &mut self,
+        objects: &mut impl IndexMut<Slot<T>, Output = T>,
+        prev: MaybeSlot<T>,
+        slot: Slot<T>,
+    ) {
         let next = match prev.get() {
-            Some(prev) => core::mem::replace(&mut slab[prev].link_mut().next, slot.into()),
+            Some(prev) => core::mem::replace(&mut objects[prev].link_mut().next, slot.into()),
             None => core::mem::replace(&mut self.first, slot.into()),
         };
         match next.get() {
-            Some(next) => slab[next].link_mut().prev = slot.into(),
+            Some(next) => objects[next].link_mut().prev = slot.into(),
             None => self.last = slot.into(),
         }
-        *slab[slot].link_mut() = Link { prev, next };
+        *objects[slot].link_mut() = Link { prev, next };
     }
 
-    pub(super) fn remove(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
-        let Link { prev, next } = core::mem::replace(slab[slot].link_mut(), Link::ALONE);
+    pub(super) fn remove(&mut self, objects: &mut impl IndexMut<Slot<T>, Output = T>, slot: Slot<T>) {
+        let Link { prev, next } = core::mem::replace(objects[slot].link_mut(), Link::ALONE);
         match prev.get() {
-            Some(prev) => slab[prev].link_mut().next = next,
+            Some(prev) => objects[prev].link_mut().next = next,
             None => self.first = next,
         }
         match next.get() {
-            Some(next) => slab[next].link_mut().prev = prev,
+            Some(next) => objects[next].link_mut().prev = prev,
             None => self.last = prev,
         }
     }
@@ -107,6 +113,11 @@ pub(super) struct LaneId(NonZeroU32);
 impl LaneId {
     pub(super) const fn new(seconds: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(seconds))
+    }
+
+    /// The lane of what ended because something in this lane did.
+    pub(super) const fn of_dependants(self) -> Self {
+        Self(self.0.saturating_add(1 << 31))
     }
 }
 
@@ -153,8 +164,8 @@ impl<T, L> Lanes<T, L> {
 }
 
 impl<T: Linked<L> + Due, L> Lanes<T, L> {
-    /// Files an object in its lane. Deadlines that are not the latest of their lane are walked past: there are few,
-    /// of things that ended before they were worked off.
+    /// Files an object in its lane, behind those of earlier deadlines. Later ones are walked past; there are hardly
+    /// any, because whoever files keeps apart what is not in order.
     pub(super) fn file(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
         let (id, deadline) = (slab[slot].lane(), slab[slot].deadline());
         let at = self.0.iter().position(|lane| lane.id == id).unwrap_or_else(|| {

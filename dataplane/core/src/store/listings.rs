@@ -10,8 +10,8 @@ use rendezvous_shared::store::{
 use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
-use super::ends::Scope;
-use super::idempotency::{ListingRecord, RecordKey};
+use super::expiring::Scope;
+use super::idempotency::RecordKey;
 use super::lanes::{Link, List};
 use super::records::{Listing, Seconds};
 use super::slab::Slot;
@@ -71,13 +71,13 @@ impl MemoryStore {
         }
         let quota = quotas.listings_per_tenant.saturating_add(freed);
         let in_tenant = self.make_room(
-            |it| it.count_of(tenant, |it| it.listings) < quota,
+            |it| it.listings.count_of(tenant) < quota,
             |it| it.work_off_listing_in(now, Scope::Tenant(tenant)),
         );
         let share = self.listing_records.share(quotas.listings_per_tenant, self.limits.listings);
         let in_share = self.make_room(
-            |it| it.count_of(tenant, |it| it.listing_records) < share,
-            |it| it.work_off_listing_record(now),
+            |it| it.listing_records.all().count_of(tenant) < share,
+            |it| it.listing_records.work_off_one(now, Scope::Tenant(tenant)),
         );
         if quotas.listings_per_tenant == 0 || !in_tenant || !in_share {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
@@ -89,15 +89,14 @@ impl MemoryStore {
         if !in_pool {
             return Err(Refusal::CapacityExceeded(Pool::Listings));
         }
-        let in_records =
-            self.make_room(|it| !it.listing_records.slab().is_full(), |it| it.work_off_listing_record(now));
+        let in_records = self.make_room(
+            |it| !it.listing_records.all().is_full(),
+            |it| it.listing_records.work_off_one(now, Scope::Pool),
+        );
         if in_records { Ok(()) } else { Err(Refusal::CapacityExceeded(Pool::ListingRecords)) }
     }
 
     fn insert_listing(&mut self, now: Instant, request: &RegisterListing, key: RecordKey) -> Slot<Listing> {
-        if let Some(over) = self.listing_records.due_of(now, key) {
-            self.forget_listing_record(over);
-        }
         let caller = request.caller;
         let tag = self.next_tag();
         let unlisted = request.description.visibility() == Visibility::Unlisted;
@@ -125,8 +124,7 @@ impl MemoryStore {
             presence: [None; 2],
             freshness: Default::default(),
             record: listing_records.insert(key, fingerprint, handle, deadline, lifetime.lane()),
-            lane: lifetime.lane(),
-            end_reason: AttemptReason::ListingGone,
+            end_reason: None,
             in_pool: Link::ALONE,
             in_tenant: Link::ALONE,
             waiting: List::EMPTY,
@@ -139,14 +137,9 @@ impl MemoryStore {
 
     /// Enters a new listing wherever it is looked for.
     fn file_listing(&mut self, slot: Slot<Listing>) {
-        self.listing_lanes.file(&mut self.listings, slot);
-        let id = self.listings[slot].tenant;
-        let tenant = self.tenants.entry(id).or_default();
-        tenant.listing_lanes.file(&mut self.listings, slot);
         let listing = &self.listings[slot];
+        let tenant = self.tenants.entry(listing.tenant).or_default();
         let place = Place::new(listing.tag, slot);
-        tenant.listings += 1;
-        tenant.listing_records += 1;
         tenant.principal(listing.owner).listings += 1;
         tenant.owned.insert(Owned { owner: listing.owner, place });
         if listing.description.visibility() == Visibility::Public {
@@ -186,7 +179,6 @@ impl MemoryStore {
             listing.lease_version += 1;
             listing.lease_lifetime = lifetime;
             listing.lease_deadline = now.after(lifetime.duration());
-            listing.lane = lifetime.lane();
             if listing.presence_key_expires.since(now) < limits::PRESENCE_KEY_LIFETIME / 2 {
                 listing.presence_key_expires = now.after(limits::PRESENCE_KEY_LIFETIME);
             }
@@ -229,13 +221,10 @@ impl MemoryStore {
     /// Takes apart a listing that is over and has no attempt left. Its idempotency record stays until its own time,
     /// so that a late retry learns `expired`.
     pub(super) fn remove_listing(&mut self, slot: Slot<Listing>) {
-        self.listing_lanes.take(&mut self.listings, slot);
-        let id = self.listings[slot].tenant;
+        let listing = &self.listings[slot];
+        let id = listing.tenant;
         if let Some(tenant) = self.tenants.get_mut(&id) {
-            tenant.listing_lanes.take(&mut self.listings, slot);
-            let listing = &self.listings[slot];
             let place = Place::new(listing.tag, slot);
-            tenant.listings -= 1;
             tenant.principal(listing.owner).listings -= 1;
             tenant.forget_principal(listing.owner);
             tenant.owned.remove(&Owned { owner: listing.owner, place });
@@ -258,31 +247,8 @@ impl MemoryStore {
 
     /// Changes a listing's lease, and with it where it is filed.
     pub(super) fn move_lease(&mut self, slot: Slot<Listing>, change: impl FnOnce(&mut Listing)) {
-        let Self { listings, listing_lanes, tenants, .. } = self;
-        let mut tenant = tenants.get_mut(&listings[slot].tenant);
-        listing_lanes.take(listings, slot);
-        if let Some(tenant) = &mut tenant {
-            tenant.listing_lanes.take(listings, slot);
-        }
-        change(&mut listings[slot]);
-        listing_lanes.file(listings, slot);
-        if let Some(tenant) = tenant {
-            tenant.listing_lanes.file(listings, slot);
-        }
+        self.listings.refile(slot, change);
         self.note_joinable(slot);
-    }
-
-    pub(super) fn forget_listing_record(&mut self, slot: Slot<ListingRecord>) {
-        let key = self.listing_records.remove(slot);
-        if let Some(tenant) = self.tenants.get_mut(&key.tenant) {
-            tenant.listing_records -= 1;
-            self.forget_tenant(key.tenant);
-        }
-    }
-
-    fn work_off_listing_record(&mut self, now: Instant) -> bool {
-        let due = self.listing_records.due(now);
-        due.map(|slot| self.forget_listing_record(slot)).is_some()
     }
 
     /// The caller's own listing; somebody else's is not found.

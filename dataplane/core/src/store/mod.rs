@@ -13,6 +13,7 @@ mod bind;
 mod browse;
 mod drain;
 mod ends;
+mod expiring;
 mod footprint;
 mod fresh;
 mod freshness;
@@ -46,10 +47,10 @@ use siphasher::sip::SipHasher24;
 pub use footprint::{Footprint, footprint};
 
 use drain::DrainState;
+use expiring::Expiring;
 use fresh::FreshCount;
 use idempotency::Records;
-use lanes::Lanes;
-use records::{Attempt, Listing, OfPool};
+use records::{Attempt, Listing};
 use results::Results;
 use revocations::Revocations;
 use slab::{Slab, Slot};
@@ -83,10 +84,8 @@ pub struct MemoryStore {
     now: Instant,
     drain: DrainState,
     tenants: HashMap<TenantId, Box<Tenant>, ahash::RandomState>,
-    listings: Slab<Listing>,
-    listing_lanes: Lanes<Listing, OfPool>,
-    attempts: Slab<Attempt>,
-    attempt_lanes: Lanes<Attempt, OfPool>,
+    listings: Expiring<Listing>,
+    attempts: Expiring<Attempt>,
     results: Results,
     listing_records: Records<Listing>,
     attempt_records: Records<Attempt>,
@@ -145,10 +144,8 @@ impl MemoryStore {
             now: Instant::ZERO,
             drain: DrainState::Serving,
             tenants: HashMap::default(),
-            listings: Slab::new(limits.listings),
-            listing_lanes: Lanes::default(),
-            attempts: Slab::new(limits.attempts),
-            attempt_lanes: Lanes::default(),
+            listings: Expiring::new(limits.listings),
+            attempts: Expiring::new(limits.attempts),
             results: Results::new(limits.attempt_results),
             listing_records: Records::new(limits.listing_records),
             attempt_records: Records::new(limits.attempt_records),
@@ -227,8 +224,8 @@ impl MemoryStore {
         let (used, limit, high_water) = match pool {
             Pool::Listings => usage(&self.listings),
             Pool::Attempts => usage(&self.attempts),
-            Pool::ListingRecords => usage(self.listing_records.slab()),
-            Pool::AttemptRecords => usage(self.attempt_records.slab()),
+            Pool::ListingRecords => usage(self.listing_records.all()),
+            Pool::AttemptRecords => usage(self.attempt_records.all()),
             Pool::AttemptResults => usage(self.results.slab()),
             Pool::Revocations => self.revocations.usage(),
         };

@@ -12,6 +12,7 @@ use rendezvous_shared::store::{Candidates, ListingDescription, Phase};
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::ReportResult;
 
+use super::expiring::Held;
 use super::freshness::Freshness;
 use super::idempotency::{AttemptRecord, ListingRecord};
 use super::lanes::{Due, LaneId, Link, Linked, List};
@@ -63,7 +64,7 @@ pub(super) struct Listing {
     pub(super) presence_key_expires: Instant,
     pub(super) description: ListingDescription,
     pub(super) tenant: TenantId,
-    pub(super) lane: LaneId,
+    pub(super) lease_lifetime: Seconds,
     /// One for each family, see [`family_index`].
     pub(super) freshness: [Freshness; 2],
     /// Its attempts whose joiner is bound and whose host is not, the longest wait first.
@@ -82,15 +83,14 @@ pub(super) struct Listing {
     /// Deadline and lifetime of the lease that the registration granted, for when it is asked again.
     pub(super) first_deadline: Instant,
     pub(super) first_lifetime: Seconds,
-    pub(super) lease_lifetime: Seconds,
     /// Valid while the lease is: the record outlives it.
     pub(super) record: Slot<ListingRecord>,
     pub(super) owner: PrincipalId,
     /// Of the description's protocol, within its tenant.
     pub(super) protocol: u32,
     pub(super) join_code: Option<JoinCode>,
-    /// What its attempts end for when it does.
-    pub(super) end_reason: AttemptReason,
+    /// What its attempts ended for, if it was ended before its time.
+    pub(super) end_reason: Option<AttemptReason>,
 }
 
 /// A host's endpoint of one family, proved. Stays where it was once it is stale.
@@ -163,7 +163,13 @@ impl Due for Listing {
     }
 
     fn lane(&self) -> LaneId {
-        self.lane
+        if self.end_reason.is_some() { ENDED } else { self.lease_lifetime.lane() }
+    }
+}
+
+impl Held for Listing {
+    fn tenant(&self) -> TenantId {
+        self.tenant
     }
 }
 
@@ -271,7 +277,6 @@ impl Attempt {
             id: (self.tag, handle),
             listing: (listing.tag(), listing.handle()),
             times: self.times,
-            deadline: self.deadline,
             families: [families(self.host_side.as_ref()), families(self.joiner_side.as_ref())],
             reports: [self.host_report, self.joiner_report],
         }
@@ -288,10 +293,16 @@ impl Due for Attempt {
     }
 }
 
+impl Held for Attempt {
+    fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+}
+
 /// Names the link of `$object` that is used in lists of a kind.
 macro_rules! linked {
-    ($($object:ty, $kind:ty: $link:ident;)+) => {$(
-        impl Linked<$kind> for $object {
+    ($($object:ident$(<$made:ident>)?, $kind:ty: $link:ident;)+) => {$(
+        impl$(<$made>)? Linked<$kind> for $object$(<$made>)? {
             fn link(&self) -> &Link<Self> {
                 &self.$link
             }

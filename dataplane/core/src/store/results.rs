@@ -3,10 +3,10 @@
 use hashbrown::HashTable;
 use rendezvous_shared::id::{AttemptId, PrincipalId, TenantId};
 use rendezvous_shared::limits::RESULT_LIFETIME;
-use rendezvous_shared::outcome::AttemptReason;
 use rendezvous_shared::store::{AttemptView, Phase};
 use rendezvous_shared::time::Instant;
 
+use super::ends::End;
 use super::idempotency::roomy;
 use super::lanes::{Due, LaneId, Lanes, Link, Linked};
 use super::records::OfPool;
@@ -20,25 +20,23 @@ pub(super) struct AttemptResult {
     pub(super) host: PrincipalId,
     pub(super) joiner: PrincipalId,
     pub(super) story: Story,
-    reason: AttemptReason,
-    ended: Instant,
+    end: End,
     in_pool: Link<Self>,
 }
 
 impl AttemptResult {
     pub(super) fn view(&self) -> AttemptView {
-        self.story.view(Phase::Ended(self.reason), Some(self.ended))
+        self.story.view(Phase::Ended(self.end.reason), self.end.at, Some(self.end.at))
     }
 }
 
 impl Due for AttemptResult {
     fn deadline(&self) -> Instant {
-        self.ended.after(RESULT_LIFETIME)
+        self.end.at.after(RESULT_LIFETIME)
     }
 
-    /// All live equally long.
     fn lane(&self) -> LaneId {
-        LaneId::new(0)
+        self.end.lane
     }
 }
 
@@ -83,25 +81,22 @@ impl Results {
         self.hasher.hash_one(id.to_bytes())
     }
 
-    /// Keeps the result of an attempt that ended at `ended`, unless the pool is full or its time is over already.
+    /// Keeps the result of an attempt that ended, unless the pool is full or the result's time is over already.
     pub(super) fn keep(
         &mut self,
         now: Instant,
-        (ended, reason): (Instant, AttemptReason),
+        end: End,
         (tenant, host, joiner): (TenantId, PrincipalId, PrincipalId),
         story: Story,
     ) {
-        while self.slab.is_full() {
-            let Some(due) = self.due(now) else {
-                self.dropped += 1;
-                return;
-            };
-            self.remove(due);
-        }
-        if ended.after(RESULT_LIFETIME) <= now {
+        if self.slab.is_full() && !self.work_off_one(now) {
+            self.dropped += 1;
             return;
         }
-        let result = AttemptResult { tenant, host, joiner, story, reason, ended, in_pool: Link::ALONE };
+        let result = AttemptResult { tenant, host, joiner, story, end, in_pool: Link::ALONE };
+        if result.deadline() <= now {
+            return;
+        }
         let slot = self.slab.insert(|_| result);
         self.lanes.file(&mut self.slab, slot);
         let hash = self.hash(story.id());
@@ -109,15 +104,16 @@ impl Results {
         by_id.insert_unique(hash, slot, |&slot| hasher.hash_one(slab[slot].story.id().to_bytes()));
     }
 
-    pub(super) fn due(&self, now: Instant) -> Option<Slot<AttemptResult>> {
-        self.lanes.due(now)
+    /// Forgets one whose time is over, if there is any.
+    pub(super) fn work_off_one(&mut self, now: Instant) -> bool {
+        self.lanes.due(now).map(|slot| self.remove(slot)).is_some()
     }
 
     pub(super) fn soonest(&self) -> Option<Instant> {
         self.lanes.soonest()
     }
 
-    pub(super) fn remove(&mut self, slot: Slot<AttemptResult>) {
+    fn remove(&mut self, slot: Slot<AttemptResult>) {
         self.lanes.take(&mut self.slab, slot);
         let hash = self.hash(self.slab[slot].story.id());
         if let Ok(entry) = self.by_id.find_entry(hash, |&it| it == slot) {

@@ -12,6 +12,7 @@ use rendezvous_shared::store::{
 use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
+use super::ends::End;
 use super::records::Seconds;
 use super::tenants::Tenant;
 
@@ -203,7 +204,7 @@ impl MemoryStore {
         for slot in joined {
             let attempt = self.attempts[slot].id(self.attempts.handle(slot));
             if let Some(slot) = self.live_attempt(now, attempt) {
-                self.finish_attempt(now, slot, now, AttemptReason::Revoked);
+                self.finish_attempt(now, slot, End::now(now, AttemptReason::Revoked));
             }
         }
         for slot in owned {

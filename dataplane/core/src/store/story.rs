@@ -48,7 +48,6 @@ pub(super) struct Story {
     pub(super) id: (u64, Handle),
     pub(super) listing: (u64, Handle),
     pub(super) times: Times,
-    pub(super) deadline: Instant,
     pub(super) families: [[bool; 2]; 2],
     pub(super) reports: [Option<ReportResult>; 2],
 }
@@ -69,8 +68,8 @@ impl Story {
         }
     }
 
-    /// As it is told, in the phase it is in; `ended` when it is over.
-    pub(super) fn view(&self, phase: Phase, ended: Option<Instant>) -> AttemptView {
+    /// As it is told, in the phase it is in until `deadline`; `ended` when it is over.
+    pub(super) fn view(&self, phase: Phase, deadline: Instant, ended: Option<Instant>) -> AttemptView {
         let Times { created, host_bound, joiner_bound, introduced, reported } = self.times;
         AttemptView {
             id: self.id(),
@@ -84,7 +83,7 @@ impl Story {
                 reported: reported.get(),
                 ended,
             },
-            deadline: self.deadline,
+            deadline,
             host_families: self.families[0],
             joiner_families: self.families[1],
             host_report: self.reports[0],

@@ -5,21 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rendezvous_shared::id::{JoinCode, PrincipalId};
 
-use super::lanes::{Lanes, List};
-use super::records::{Attempt, Listing, OfJoiner, OfTenant};
+use super::lanes::List;
+use super::records::{Attempt, Listing, OfJoiner};
 use super::slab::Slot;
 
-/// A tenant that uses something.
+/// A tenant that has listings or attempts.
 #[derive(Debug, Default)]
 pub(super) struct Tenant {
-    /// Listings and active attempts, and the records of both, for its quotas. What is due and not worked off counts;
-    /// the lanes tell what that is.
-    pub(super) listings: u32,
-    pub(super) attempts: u32,
-    pub(super) listing_records: u32,
-    pub(super) attempt_records: u32,
-    pub(super) listing_lanes: Lanes<Listing, OfTenant>,
-    pub(super) attempt_lanes: Lanes<Attempt, OfTenant>,
     pub(super) principals: BTreeMap<PrincipalId, Principal>,
     /// Listings by owner, in the order of their ids.
     pub(super) owned: BTreeSet<Owned>,
@@ -89,7 +81,7 @@ impl Place {
 impl Tenant {
     /// Whether nothing is left of it.
     pub(super) fn is_unused(&self) -> bool {
-        self.listings == 0 && self.attempts == 0 && self.listing_records == 0 && self.attempt_records == 0
+        self.principals.is_empty()
     }
 
     pub(super) fn listings_of(&self, owner: PrincipalId) -> u32 {

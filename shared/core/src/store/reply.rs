@@ -127,7 +127,7 @@ pub struct AttemptView {
     pub phase: Phase,
     /// When.
     pub times: PhaseTimes,
-    /// When a live one ends.
+    /// When it ends, or ended.
     pub deadline: Instant,
     /// The families the host is bound in: IPv4, IPv6.
     pub host_families: [bool; 2],

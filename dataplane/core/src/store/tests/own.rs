@@ -6,7 +6,7 @@ use rendezvous_shared::credential::{KeyId, MasterKey};
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
 use rendezvous_shared::limits::Limits;
-use rendezvous_shared::outcome::{Pool, Refusal};
+use rendezvous_shared::outcome::{Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
     Bind, Caller, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
     EphemeralRendezvousStore, GetAttempt, IdempotencyKey, ListingDescription, Quotas, RefreshPresence,
@@ -14,7 +14,7 @@ use rendezvous_shared::store::{
 };
 use rendezvous_shared::time::Instant;
 
-use crate::store::MemoryStore;
+use crate::store::{MemoryStore, Pace};
 
 const NOW: Instant = Instant::from_millis(1_000_000);
 const QUOTAS: Quotas =
@@ -160,6 +160,40 @@ fn an_id_of_another_instance_names_nothing() {
     assert!(old.iter().all(|it| *it == Reply::Refused(Refusal::NotFound)), "{old:?}");
     let current = answers(&mut after, &[look(attempt), delete(listing)]);
     assert!(matches!(current.as_slice(), [Reply::Attempt(_), Reply::Deleted]), "{current:?}");
+}
+
+/// Who is at its share of the records is refused without those of others being taken apart that are over: however many
+/// they are, the request is no pause of the store.
+#[test]
+fn a_tenant_at_its_share_takes_only_its_own_apart() {
+    let limits = Limits { listings: 200, listing_records: 200, ..Limits::DEFAULT };
+    let pace = Pace { per_transition: 0, per_call: 0 };
+    let mut store = MemoryStore::with_pace(limits, InstanceId(7), MasterKey::from_bytes([5; 32]), pace);
+    answers(&mut store, &registrations(100));
+    let caller = Caller { tenant: TenantId(2), ..caller(1) };
+    let own = |number| match registrations(1).pop() {
+        Some(Transition::RegisterListing(it)) => {
+            let quotas = Quotas { listings_per_tenant: 1, ..QUOTAS };
+            let (idempotency, lease) = (idempotency(number), Duration::from_secs(300));
+            Transition::RegisterListing(Box::new(RegisterListing {
+                caller,
+                quotas,
+                idempotency,
+                lease,
+                ..*it
+            }))
+        }
+        other => panic!("{other:?}"),
+    };
+    let registered = answers(&mut store, &[own(1)]);
+    let [Reply::Registered(grant)] = registered.as_slice() else { panic!("{registered:?}") };
+    let delete = Transition::DeleteListing(DeleteListing { caller, listing: grant.view.id });
+    assert_eq!(answers(&mut store, &[delete]), [Reply::Deleted]);
+    let (all_of_others_over, mut replies) = (NOW.after(Duration::from_secs(121)), Vec::new());
+    store.apply(all_of_others_over, &[own(2)], &mut replies);
+    assert_eq!(replies, [Reply::Refused(Refusal::QuotaExceeded(QuotaScope::Tenant))]);
+    let held = |pool| store.stats().pools.iter().find(|it| it.pool == pool).map(|it| it.used);
+    assert_eq!((held(Pool::Listings), held(Pool::ListingRecords)), (Some(100), Some(101)));
 }
 
 /// "Cleanup runs deterministically", and so does all else: the same history has the same answers, ids and keys included.
