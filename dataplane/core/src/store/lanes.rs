@@ -12,16 +12,16 @@ use core::ops::IndexMut;
 
 use rendezvous_shared::time::Instant;
 
-use super::slab::{MaybeSlot, Slab, Slot};
+use super::slab::{Slab, Slot};
 
 /// An object's neighbours in one list.
 pub(super) struct Link<T> {
-    prev: MaybeSlot<T>,
-    next: MaybeSlot<T>,
+    prev: Option<Slot<T>>,
+    next: Option<Slot<T>>,
 }
 
 impl<T> Link<T> {
-    pub(super) const ALONE: Self = Self { prev: MaybeSlot::NONE, next: MaybeSlot::NONE };
+    pub(super) const ALONE: Self = Self { prev: None, next: None };
 }
 
 impl<T> Clone for Link<T> {
@@ -46,16 +46,16 @@ pub(super) trait Linked<L>: Sized {
 
 /// A doubly linked list through the objects of a slab.
 pub(super) struct List<T, L> {
-    first: MaybeSlot<T>,
-    last: MaybeSlot<T>,
+    first: Option<Slot<T>>,
+    last: Option<Slot<T>>,
     kind: PhantomData<fn() -> L>,
 }
 
 impl<T, L> List<T, L> {
-    pub(super) const EMPTY: Self = Self { first: MaybeSlot::NONE, last: MaybeSlot::NONE, kind: PhantomData };
+    pub(super) const EMPTY: Self = Self { first: None, last: None, kind: PhantomData };
 
     pub(super) fn first(&self) -> Option<Slot<T>> {
-        self.first.get()
+        self.first
     }
 }
 
@@ -74,34 +74,34 @@ impl<T: Linked<L>, L> List<T, L> {
     fn insert_after(
         &mut self,
         objects: &mut impl IndexMut<Slot<T>, Output = T>,
-        prev: MaybeSlot<T>,
+        prev: Option<Slot<T>>,
         slot: Slot<T>,
     ) {
-        let next = match prev.get() {
-            Some(prev) => core::mem::replace(&mut objects[prev].link_mut().next, slot.into()),
-            None => core::mem::replace(&mut self.first, slot.into()),
+        let next = match prev {
+            Some(prev) => objects[prev].link_mut().next.replace(slot),
+            None => self.first.replace(slot),
         };
-        match next.get() {
-            Some(next) => objects[next].link_mut().prev = slot.into(),
-            None => self.last = slot.into(),
+        match next {
+            Some(next) => objects[next].link_mut().prev = Some(slot),
+            None => self.last = Some(slot),
         }
         *objects[slot].link_mut() = Link { prev, next };
     }
 
     pub(super) fn remove(&mut self, objects: &mut impl IndexMut<Slot<T>, Output = T>, slot: Slot<T>) {
         let Link { prev, next } = core::mem::replace(objects[slot].link_mut(), Link::ALONE);
-        match prev.get() {
+        match prev {
             Some(prev) => objects[prev].link_mut().next = next,
             None => self.first = next,
         }
-        match next.get() {
+        match next {
             Some(next) => objects[next].link_mut().prev = prev,
             None => self.last = prev,
         }
     }
 
     pub(super) fn iter<'a>(&self, slab: &'a Slab<T>) -> impl Iterator<Item = Slot<T>> + use<'a, T, L> {
-        std::iter::successors(self.first.get(), |&slot| slab[slot].link().next.get())
+        std::iter::successors(self.first, |&slot| slab[slot].link().next)
     }
 }
 
@@ -174,7 +174,7 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         });
         let lane = &mut self.0[at];
         let mut prev = lane.list.last;
-        while let Some(slot) = prev.get().filter(|&slot| slab[slot].deadline() > deadline) {
+        while let Some(slot) = prev.filter(|&slot| slab[slot].deadline() > deadline) {
             prev = slab[slot].link().prev;
         }
         lane.list.insert_after(slab, prev, slot);

@@ -3,22 +3,31 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::size_of;
+use core::num::NonZeroU32;
 use core::ops::{Index, IndexMut};
 
 use rendezvous_shared::id::Handle;
 
-/// No slot; ends a list.
-const NIL: u32 = u32::MAX;
-
 /// Where the store keeps a `T`. Only the store holds slots, and follows none whose object may be gone: that of a record
 /// is followed from what lives only, which its record outlives. Everybody else holds a [`Handle`].
-pub(super) struct Slot<T>(u32, PhantomData<fn() -> T>);
+///
+/// Counted from 1, so that a slot or none takes no more space than a slot.
+pub(super) struct Slot<T>(NonZeroU32, PhantomData<fn() -> T>);
 
 impl<T> Slot<T> {
-    /// Sorts before every slot there is.
-    pub(super) const LOWEST: Self = Self(0, PhantomData);
+    /// Sorts before every other slot.
+    pub(super) const LOWEST: Self = Self(NonZeroU32::MIN, PhantomData);
     /// Sorts after every slot there is.
-    pub(super) const HIGHEST: Self = Self(NIL, PhantomData);
+    pub(super) const HIGHEST: Self = Self(NonZeroU32::MAX, PhantomData);
+
+    /// That of the entry at `index`, of which there are at most four million by the ceilings of the configuration.
+    const fn at(index: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index as u32), PhantomData)
+    }
+
+    const fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 impl<T> Clone for Slot<T> {
@@ -51,44 +60,7 @@ impl<T> Ord for Slot<T> {
 
 impl<T> fmt::Debug for Slot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
-    }
-}
-
-/// A slot or none, in the space of a slot.
-pub(super) struct MaybeSlot<T>(Slot<T>);
-
-impl<T> MaybeSlot<T> {
-    pub(super) const NONE: Self = Self(Slot(NIL, PhantomData));
-
-    pub(super) fn get(self) -> Option<Slot<T>> {
-        (self.0.0 != NIL).then_some(self.0)
-    }
-}
-
-impl<T> From<Slot<T>> for MaybeSlot<T> {
-    fn from(slot: Slot<T>) -> Self {
-        Self(slot)
-    }
-}
-
-impl<T> Clone for MaybeSlot<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for MaybeSlot<T> {}
-
-impl<T> PartialEq for MaybeSlot<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl<T> fmt::Debug for MaybeSlot<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.get(), f)
+        write!(f, "#{}", self.index())
     }
 }
 
@@ -99,7 +71,7 @@ struct Entry<T> {
     /// Goes up each time an object leaves, so that handles to it find nothing. It comes round after four thousand
     /// million of them; an id has a random tag beside its handle for that day.
     generation: u32,
-    next_free: MaybeSlot<T>,
+    next_free: Option<Slot<T>>,
     object: Option<T>,
 }
 
@@ -108,7 +80,7 @@ struct Entry<T> {
 #[derive(Debug)]
 pub(super) struct Slab<T> {
     entries: Vec<Entry<T>>,
-    free: MaybeSlot<T>,
+    free: Option<Slot<T>>,
     len: usize,
     limit: usize,
     high_water: usize,
@@ -119,7 +91,7 @@ impl<T> Slab<T> {
     pub(super) const ENTRY_LEN: usize = size_of::<Entry<T>>();
 
     pub(super) fn new(limit: usize) -> Self {
-        Self { entries: Vec::with_capacity(limit), free: MaybeSlot::NONE, len: 0, limit, high_water: 0 }
+        Self { entries: Vec::with_capacity(limit), free: None, len: 0, limit, high_water: 0 }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -144,17 +116,16 @@ impl<T> Slab<T> {
         assert!(!self.is_full(), "whoever inserts has looked for room first");
         self.len += 1;
         self.high_water = self.high_water.max(self.len);
-        let slot = match self.free.get() {
+        let slot = match self.free {
             Some(slot) => slot,
             None => {
-                // At most four million by the ceilings of the configuration.
-                let slot = Slot(self.entries.len() as u32, PhantomData);
-                self.entries.push(Entry { generation: 1, next_free: MaybeSlot::NONE, object: None });
+                let slot = Slot::at(self.entries.len());
+                self.entries.push(Entry { generation: 1, next_free: None, object: None });
                 slot
             }
         };
         let object = make(self.handle(slot));
-        let entry = &mut self.entries[slot.0 as usize];
+        let entry = &mut self.entries[slot.index()];
         self.free = entry.next_free;
         entry.object = Some(object);
         slot
@@ -162,34 +133,34 @@ impl<T> Slab<T> {
 
     /// Drops the object at `slot`, where it lies.
     pub(super) fn remove(&mut self, slot: Slot<T>) {
-        let Some(entry) = self.entries.get_mut(slot.0 as usize) else { return };
+        let Some(entry) = self.entries.get_mut(slot.index()) else { return };
         if entry.object.is_none() {
             return;
         }
         entry.object = None;
         entry.generation = entry.generation.wrapping_add(1).max(1);
         entry.next_free = self.free;
-        self.free = slot.into();
+        self.free = Some(slot);
         self.len -= 1;
     }
 
     /// What finds the object at `slot` for as long as it is there.
     pub(super) fn handle(&self, slot: Slot<T>) -> Handle {
-        let generation = self.entries.get(slot.0 as usize).map_or(0, |entry| entry.generation);
-        Handle(u64::from(generation) << 32 | u64::from(slot.0))
+        let generation = self.entries.get(slot.index()).map_or(0, |entry| entry.generation);
+        Handle(u64::from(generation) << 32 | slot.index() as u64)
     }
 
     /// The object that `handle` was made for, if it is still there.
     pub(super) fn find(&self, handle: Handle) -> Option<Slot<T>> {
-        let (generation, index) = ((handle.0 >> 32) as u32, handle.0 as u32);
-        let entry = self.entries.get(index as usize)?;
-        (entry.generation == generation && entry.object.is_some()).then_some(Slot(index, PhantomData))
+        let (generation, index) = ((handle.0 >> 32) as u32, handle.0 as u32 as usize);
+        let entry = self.entries.get(index)?;
+        (entry.generation == generation && entry.object.is_some()).then_some(Slot::at(index))
     }
 
     /// All objects in the order of their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot<T>, &T)> {
         let entries = self.entries.iter().enumerate();
-        entries.filter_map(|(index, entry)| Some((Slot(index as u32, PhantomData), entry.object.as_ref()?)))
+        entries.filter_map(|(index, entry)| Some((Slot::at(index), entry.object.as_ref()?)))
     }
 }
 
@@ -198,14 +169,14 @@ impl<T> Index<Slot<T>> for Slab<T> {
     type Output = T;
 
     fn index(&self, slot: Slot<T>) -> &T {
-        self.entries[slot.0 as usize].object.as_ref().expect("a slot in use")
+        self.entries[slot.index()].object.as_ref().expect("a slot in use")
     }
 }
 
 #[expect(clippy::expect_used, reason = "the store follows no slot whose object may be gone")]
 impl<T> IndexMut<Slot<T>> for Slab<T> {
     fn index_mut(&mut self, slot: Slot<T>) -> &mut T {
-        self.entries[slot.0 as usize].object.as_mut().expect("a slot in use")
+        self.entries[slot.index()].object.as_mut().expect("a slot in use")
     }
 }
 
