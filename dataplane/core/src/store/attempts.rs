@@ -252,8 +252,7 @@ impl MemoryStore {
         let standing = attempts[slot].standing();
         listings[listing].attempts(standing).remove(attempts, slot);
         if let Some(tenant) = tenants.get_mut(&id) {
-            tenant.principal(joiner).joined.remove(attempts, slot);
-            tenant.forget_principal(joiner);
+            tenant.take_from_principal(joiner, |it| it.joined.remove(attempts, slot));
         }
         attempts.remove(slot);
         self.tallies.attempt_reasons.count(end.reason);

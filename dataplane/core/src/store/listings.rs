@@ -225,8 +225,7 @@ impl MemoryStore {
         let id = listing.tenant;
         if let Some(tenant) = self.tenants.get_mut(&id) {
             let place = Place::new(listing.tag, slot);
-            tenant.principal(listing.owner).listings -= 1;
-            tenant.forget_principal(listing.owner);
+            tenant.take_from_principal(listing.owner, |it| it.listings -= 1);
             tenant.owned.remove(&Owned { owner: listing.owner, place });
             tenant.public.remove(&Published { protocol: listing.protocol, place });
             tenant.release_protocol(listing.description.protocol());

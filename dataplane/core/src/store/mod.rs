@@ -8,6 +8,7 @@
 //! Objects lie in slabs with generation-checked handles; an id contains its handle, so nothing a stranger chose is
 //! hashed to find an object.
 
+mod ahead;
 mod attempts;
 mod bind;
 mod browse;
@@ -237,6 +238,7 @@ impl EphemeralRendezvousStore for MemoryStore {
     fn apply(&mut self, now: Instant, batch: &[Transition], replies: &mut Vec<Reply>) {
         let now = self.advance(now);
         self.work_off(now, self.pace.per_transition * batch.len());
+        self.look_ahead(batch);
         for transition in batch {
             let reply = self.apply_one(now, transition);
             replies.push(reply);

@@ -1,6 +1,7 @@
 //! What is kept of each tenant: everything is scoped by it, so every index of names is its own.
 
 use core::ops::Bound::{Excluded, Included};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rendezvous_shared::id::{JoinCode, PrincipalId};
@@ -111,10 +112,13 @@ impl Tenant {
         self.principals.entry(id).or_insert(Principal { listings: 0, joined: List::EMPTY })
     }
 
-    /// Forgets the principal if it has nothing any more.
-    pub(super) fn forget_principal(&mut self, id: PrincipalId) {
-        if self.principals.get(&id).is_some_and(|it| it.listings == 0 && it.joined.first().is_none()) {
-            self.principals.remove(&id);
+    /// Takes something from a principal, and forgets it if it has nothing any more.
+    pub(super) fn take_from_principal(&mut self, id: PrincipalId, take: impl FnOnce(&mut Principal)) {
+        if let Entry::Occupied(mut principal) = self.principals.entry(id) {
+            take(principal.get_mut());
+            if principal.get().listings == 0 && principal.get().joined.first().is_none() {
+                principal.remove();
+            }
         }
     }
 
