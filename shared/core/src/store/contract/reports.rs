@@ -1,6 +1,6 @@
 //! Reports on how the punch went.
 
-use super::{Harness, JOINER, LIFETIME, OWNER, THIRD, World, conflict, refused, v4};
+use super::{Harness, JOINER, LIFETIME, OWNER, SECOND, THIRD, World, conflict, refused, v4};
 use crate::credential::KeyId;
 use crate::id::AttemptId;
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
@@ -41,11 +41,32 @@ pub fn the_first_of_each_role_counts<H: Harness>(harness: &mut H) {
 pub fn both_finish_the_attempt<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
     let (host, attempt) = w.introduced_pair();
+    let first = w.now();
     by_key(&mut w, host.lease.presence_key, attempt.id, ReportResult::PeerSilent);
+    w.sleep(SECOND);
     assert_eq!(by_caller(&mut w, JOINER, attempt.id, ReportResult::Connected), Reply::Reported);
-    let view = w.view(OWNER, attempt.id);
-    assert_eq!(view.map(|it| it.phase), Ok(Phase::Ended(AttemptReason::Connected)));
+    let Ok(view) = w.view(OWNER, attempt.id) else { panic!("its result is kept") };
+    assert_eq!(view.phase, Phase::Ended(AttemptReason::Connected));
+    assert_eq!((view.times.reported, view.times.ended), (Some(first), Some(w.now())));
     assert_eq!(w.used(crate::outcome::Pool::Attempts), 0);
+}
+
+/// "The first REPORT of a role must be newer than that role's BINDs": one that was overtaken on its way reports nothing.
+pub fn a_delayed_one_counts_nothing<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let host = w.joinable(OWNER);
+    let attempt = w.attempt(host.view.id);
+    let delayed = w.proof(attempt.joiner_key, v4(2, 5000));
+    w.bind(attempt.joiner_key, attempt.id, v4(2, 5000));
+    super::introduced(&w.bind(host.lease.presence_key, attempt.id, v4(1, 4000)));
+    let report = |proof| {
+        let (reporter, result) = (Reporter::Datagram(proof), ReportResult::Connected);
+        Transition::Report(Report { reporter, attempt: attempt.id, result })
+    };
+    assert_eq!(refused(&w.apply(report(delayed))), Refusal::StaleSequence);
+    assert!(w.view(OWNER, attempt.id).is_ok_and(|it| it.joiner_report.is_none()));
+    let next = w.proof(attempt.joiner_key, v4(2, 5000));
+    assert_eq!(w.apply(report(next)), Reply::Reported);
 }
 
 /// "The same again is acknowledged again", during the attempt and after it.
