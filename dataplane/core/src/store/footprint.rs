@@ -60,3 +60,56 @@ fn table(limit: usize) -> usize {
     let places = (roomy(limit) * 8).div_ceil(7).next_power_of_two();
     places * (size_of::<u32>() + 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use hashbrown::HashTable;
+
+    use super::*;
+
+    /// A hundred more of each collection are counted as the hundred they are.
+    #[test]
+    fn each_ceiling_is_counted() {
+        const MORE: usize = 100;
+        let base = Limits::DEFAULT;
+        let records = |limits: Limits| footprint(&limits).records - footprint(&base).records;
+        let listings = records(Limits { listings: base.listings + MORE, ..base });
+        assert!(
+            listings >= MORE * (Slab::<Listing>::ENTRY_LEN + size_of::<Owned>() + size_of::<Published>())
+        );
+        let attempts = records(Limits { attempts: base.attempts + MORE, ..base });
+        assert!(attempts >= MORE * (Slab::<Attempt>::ENTRY_LEN + size_of::<(PrincipalId, Principal)>()));
+        let revocations = records(Limits { revocations: base.revocations + MORE, ..base });
+        assert!(revocations >= MORE * REVOCATION_LEN);
+        // Tables grow by powers of two.
+        let doubled = [
+            (Limits { listing_records: 2 * base.listing_records, ..base }, Slab::<ListingRecord>::ENTRY_LEN),
+            (Limits { attempt_records: 2 * base.attempt_records, ..base }, Slab::<AttemptRecord>::ENTRY_LEN),
+            (Limits { attempt_results: 2 * base.attempt_results, ..base }, Slab::<AttemptResult>::ENTRY_LEN),
+        ];
+        for ((limits, entry), more) in
+            doubled.into_iter().zip([base.listing_records, base.attempt_records, base.attempt_results])
+        {
+            assert_eq!(records(limits), more * entry + table(2 * more) - table(more));
+        }
+        let texts = |limits: Limits| footprint(&limits).texts - footprint(&base).texts;
+        assert!(
+            texts(Limits { listings: base.listings + MORE, ..base })
+                >= MORE * ATTRIBUTES_MAX * ATTRIBUTE_VALUE_LEN_MAX
+        );
+        assert_eq!(texts(Limits { attempts: base.attempts + MORE, ..base }), MORE * NOTE_LEN_MAX);
+    }
+
+    /// What is counted for a table is what one takes.
+    #[test]
+    fn a_table_takes_what_is_counted() {
+        for limit in [100, 7_168, 25_000, 100_000] {
+            let taken = HashTable::<Slot<Listing>>::with_capacity(roomy(limit)).allocation_size();
+            assert!(
+                (taken / 2..=taken + 64).contains(&table(limit)),
+                "{limit}: {taken}, not {}",
+                table(limit)
+            );
+        }
+    }
+}

@@ -212,7 +212,14 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
 
 #[cfg(test)]
 mod tests {
+    use core::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// How often a deadline was looked at.
+        static LOOKS: Cell<u32> = const { Cell::new(0) };
+    }
 
     #[derive(Debug)]
     struct Anywhere;
@@ -235,6 +242,7 @@ mod tests {
 
     impl Due for Thing {
         fn deadline(&self) -> Instant {
+            LOOKS.set(LOOKS.get() + 1);
             Instant::from_nanos(self.deadline)
         }
 
@@ -261,6 +269,23 @@ mod tests {
         assert_eq!(order, [5, 10, 12, 15, 15, 20]);
         assert_eq!(lanes.soonest(), Some(Instant::from_nanos(40)));
         assert_eq!(lanes.0.len(), 1, "an empty lane is given back");
+    }
+
+    #[test]
+    fn what_ends_last_is_filed_without_looking_at_others() {
+        let mut slab = Slab::new(1_000);
+        let mut lanes = Lanes::<Thing, Anywhere>::default();
+        for deadline in 0..1_000 {
+            let slot = slab.insert(|_| Thing { lane: 1, deadline, link: Link::ALONE });
+            let before = LOOKS.get();
+            lanes.file(&mut slab, slot);
+            assert!(LOOKS.get() - before <= 2, "its own deadline, and that of the last");
+        }
+        while let Some(slot) = lanes.due(Instant::MAX) {
+            let before = LOOKS.get();
+            lanes.take(&mut slab, slot);
+            assert!(LOOKS.get() - before <= 1, "that of the next");
+        }
     }
 
     #[test]

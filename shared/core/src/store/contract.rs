@@ -73,12 +73,12 @@ macro_rules! store_contract_tests {
                 pages_have_a_ceiling, a_page_examines_a_bounded_number, a_walk_sees_each_exactly_once,
                 filters_hold, owned_shows_what_is_not_visible;
             presence: visible_needs_lease_and_presence, replaced_whole_within_a_family,
-                families_end_on_their_own, a_delayed_datagram_reinstates_nothing, the_newest_session_wins,
+                families_end_on_their_own, a_host_is_told_in_its_joiners_family, a_delayed_datagram_reinstates_nothing, the_newest_session_wins,
                 sequences_do_not_jump, bye_ends_presence_only, a_superseded_key_is_refused,
                 a_joiner_key_is_no_presence_key, a_waiting_joiner_is_told;
             attempts: need_a_joinable_listing, a_duplicate_returns_the_live_attempt,
                 a_key_reused_otherwise_conflicts, a_record_outlives_its_attempt,
-                introduction_moves_the_record, ends_at_its_deadline_with_a_reason,
+                introduction_moves_the_record, ends_at_its_deadline_with_a_reason, its_reason_is_of_its_end,
                 the_joiner_cancels_and_the_host_declines, an_introduced_attempt_is_not_cancelled,
                 pending_attempts_are_the_hosts,
                 a_page_of_pending_attempts_is_full, strangers_find_no_attempt, results_are_kept_a_while,
@@ -87,7 +87,7 @@ macro_rules! store_contract_tests {
                 is_replayed_until_the_deadline, the_first_endpoint_wins, identical_binds_are_idempotent,
                 needs_fresh_presence, needs_fresh_proofs, a_replayed_bind_proves_nothing_anew,
                 the_same_endpoint_ends_it, the_same_second_endpoint_ends_it, no_common_family_ends_it,
-                a_second_family_is_common_ground, candidates_only_behind_one_address,
+                a_second_family_is_common_ground, who_is_nearer_starts_later, candidates_only_behind_one_address,
                 other_keys_bind_nothing, lives_five_seconds_more, a_delayed_bind_binds_nothing,
                 a_voided_session_binds_nothing, a_long_session_binds,
                 others_are_told_from_the_address_they_asked;
@@ -98,7 +98,7 @@ macro_rules! store_contract_tests {
                 a_full_pool_of_results_keeps_the_old, an_owner_has_a_quota, a_tenant_has_quotas,
                 what_is_due_frees_its_place, a_takeover_needs_no_second_place,
                 a_tenant_has_a_share_of_the_records, each_full_pool_refuses_exactly_its_operations,
-                what_was_refused_is_not_done_later, requests_side_by_side_pass_no_quota;
+                what_was_refused_is_not_done_later, requests_side_by_side_pass_no_quota, a_peak_stays;
             time: a_batch_is_applied_in_order, nothing_made_in_a_batch_is_due_in_it, leases_are_whole_seconds,
                 attempts_are_whole_seconds, each_deadline_is_exact, a_presence_lasts_from_its_arrival,
                 a_proof_is_good_for_thirty_seconds, many_due_together_free_their_places_at_once,
@@ -111,7 +111,7 @@ macro_rules! store_contract_tests {
                 lifting_brings_nothing_back, are_listed_in_order, are_for_operators_of_the_tenant,
                 grants_whole_seconds, are_possible_while_draining;
             drain: is_idempotent_and_the_earlier_deadline_wins, rejects_what_is_new,
-                finishes_what_was_begun, clears_everything_at_the_deadline, has_a_longest_window,
+                finishes_what_was_begun, tells_how_many_are_left, clears_everything_at_the_deadline, ends_what_is_left_at_its_deadline, has_a_longest_window,
                 a_new_store_knows_nothing_of_the_old;
         }
     };

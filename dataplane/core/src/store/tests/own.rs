@@ -5,34 +5,42 @@ use core::time::Duration;
 use rendezvous_shared::credential::{KeyId, MasterKey};
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
-use rendezvous_shared::limits::Limits;
+use rendezvous_shared::limits::{BATCH_LEN_MAX, INTRODUCED_LIFETIME_MIN, LEASE_MAX, Limits};
 use rendezvous_shared::outcome::{Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
-    Bind, Caller, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
+    Bind, BindAnswer, Caller, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
     EphemeralRendezvousStore, GetAttempt, IdempotencyKey, ListingDescription, Quotas, RefreshPresence,
-    RegisterListing, Reply, Transition, Visibility,
+    RegisterListing, RenewLease, Reply, Transition, Visibility,
 };
 use rendezvous_shared::time::Instant;
 
+use super::RELUCTANT;
+use crate::store::lanes::{Due, LaneId};
+use crate::store::records::ENDED;
 use crate::store::{MemoryStore, Pace};
 
 const NOW: Instant = Instant::from_millis(1_000_000);
-const QUOTAS: Quotas =
+pub(super) const QUOTAS: Quotas =
     Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
 
 fn store(instance: u64, key: u8) -> MemoryStore {
     MemoryStore::new(Limits::DEFAULT, InstanceId(instance), MasterKey::from_bytes([key; 32]))
 }
 
-fn caller(principal: u32) -> Caller {
+/// One that works off only what it must.
+fn reluctant() -> MemoryStore {
+    MemoryStore::with_pace(Limits::DEFAULT, InstanceId(7), MasterKey::from_bytes([5; 32]), RELUCTANT)
+}
+
+pub(super) fn caller(principal: u32) -> Caller {
     Caller { tenant: TenantId(1), principal: PrincipalId(principal), operator: false }
 }
 
-fn idempotency(number: usize) -> IdempotencyKey {
+pub(super) fn idempotency(number: usize) -> IdempotencyKey {
     IdempotencyKey { key: (number as u128).to_be_bytes(), fingerprint: [1; 16] }
 }
 
-fn registrations(count: usize) -> Vec<Transition> {
+pub(super) fn registrations(count: usize) -> Vec<Transition> {
     let description = ListingDescription::new(&DescriptionParts {
         protocol: "game/1".to_owned(),
         name: "a session".to_owned(),
@@ -87,10 +95,20 @@ fn bind(key_id: KeyId, attempt: AttemptId) -> Transition {
 }
 
 fn answers(store: &mut MemoryStore, batch: &[Transition]) -> Vec<Reply> {
+    answers_at(store, NOW, batch)
+}
+
+fn answers_at(store: &mut MemoryStore, now: Instant, batch: &[Transition]) -> Vec<Reply> {
     let mut replies = Vec::new();
-    store.apply(NOW, batch, &mut replies);
+    store.apply(now, batch, &mut replies);
     store.check_invariants();
     replies
+}
+
+/// What pools hold, what is over and not worked off included.
+fn used<const N: usize>(store: &MemoryStore, pools: [Pool; N]) -> [usize; N] {
+    let held = store.stats().pools;
+    pools.map(|pool| held.iter().find(|it| it.pool == pool).unwrap().used)
 }
 
 /// A present listing and an attempt at it: the presence key, the joiner's key, and both ids.
@@ -215,4 +233,108 @@ fn one_seed_gives_one_history() {
 #[test]
 fn it_shows_no_secret() {
     assert_eq!(format!("{:?}", store(7, 5)), format!("{:?}", store(7, 6)));
+}
+
+/// "Work per transition must not grow with the number of objects": what is to live on is filed with what lives as long.
+/// In the lane where it was, whatever is made after it would have to be filed in front of it.
+#[test]
+fn what_lives_on_changes_its_lane() {
+    let mut store = store(7, 5);
+    let (key, joiner, listing, attempt) = pair(&mut store);
+    let now = NOW.after(Duration::from_secs(19));
+    let renew = RenewLease { caller: caller(1), listing, version: 1, lease: Some(LEASE_MAX) };
+    let bind = |key, last| {
+        let proof = DatagramProof { arrived: now, sequence: 2, ..proof(key, last) };
+        Transition::Bind(Bind {
+            proof,
+            attempt,
+            candidates: Candidates::default(),
+            round_trip: Duration::ZERO,
+        })
+    };
+    let replies =
+        answers_at(&mut store, now, &[Transition::RenewLease(renew), bind(joiner, 2), bind(key, 1)]);
+    assert!(matches!(replies[2], Reply::Bind(BindAnswer::Introduced { .. })), "{replies:?}");
+    let lane = |lifetime: Duration| LaneId::new(u32::try_from(lifetime.as_secs()).unwrap());
+    let lanes_of_listing = (store.listings.iter().map(|it| it.1.lane()))
+        .chain(store.listing_records.all().iter().map(|it| it.1.lane()));
+    assert_eq!(lanes_of_listing.collect::<Vec<_>>(), [lane(LEASE_MAX); 2]);
+    let lanes_of_attempt = (store.attempts.iter().map(|it| it.1.lane()))
+        .chain(store.attempt_records.all().iter().map(|it| it.1.lane()));
+    assert_eq!(lanes_of_attempt.collect::<Vec<_>>(), [lane(INTRODUCED_LIFETIME_MIN); 2]);
+    let delete = Transition::DeleteListing(DeleteListing { caller: caller(1), listing });
+    assert_eq!(answers_at(&mut store, now, &[delete]), [Reply::Deleted]);
+    assert!(store.listings.iter().all(|it| it.1.lane() == ENDED));
+}
+
+/// The same: a host that refreshes in time leaves its attempts alone, those that are over too.
+#[test]
+fn a_refresh_in_time_works_nothing_off() {
+    let mut store = reluctant();
+    let (key, _, listing, _) = pair(&mut store);
+    answers(&mut store, &creations(listing, 5));
+    for seconds in [10, 20, 29] {
+        let now = NOW.after(Duration::from_secs(seconds));
+        let proof = DatagramProof { arrived: now, sequence: 1 + seconds, ..proof(key, 1) };
+        let reply = answers_at(&mut store, now, &[Transition::RefreshPresence(RefreshPresence { proof })]);
+        assert!(matches!(reply.as_slice(), [Reply::Presence(_)]), "{reply:?}");
+        assert_eq!(used(&store, [Pool::Attempts]), [5]);
+    }
+}
+
+/// "What is over in exactly that pool or quota is worked off first, one by one, until there is room": nothing of
+/// others, and nothing beyond.
+#[test]
+fn a_quota_works_off_no_more_than_it_must() {
+    let mut store = reluctant();
+    let (_, _, listing, _) = pair(&mut store);
+    answers(&mut store, &creations(listing, 4));
+    let other = Caller { tenant: TenantId(2), ..caller(1) };
+    let of_other = |it: &Transition| match it {
+        Transition::RegisterListing(it) => {
+            Transition::RegisterListing(Box::new(RegisterListing { caller: other, ..(**it).clone() }))
+        }
+        it => it.clone(),
+    };
+    let registered = answers(&mut store, &[of_other(&registrations(1)[0])]);
+    let [Reply::Registered(host)] = registered.as_slice() else { panic!("{registered:?}") };
+    answers(&mut store, &[presence(host.lease.presence_key)]);
+    let create = |number| {
+        Transition::CreateAttempt(Box::new(CreateAttempt {
+            caller: other,
+            quotas: Quotas { attempts_per_tenant: 2, ..QUOTAS },
+            idempotency: idempotency(number),
+            listing: host.view.id,
+            note: None,
+            lifetime: Duration::from_secs(20),
+        }))
+    };
+    let made = |replies: &[Reply]| replies.iter().all(|it| matches!(it, Reply::AttemptCreated(_)));
+    assert!(made(&answers(&mut store, &[create(1), create(2)])));
+    let later = NOW.after(Duration::from_secs(20));
+    assert!(made(&answers_at(&mut store, later, &[create(3)])));
+    assert_eq!(used(&store, [Pool::Attempts]), [4 + 2], "one made way for one");
+    let mut store = reluctant();
+    answers(&mut store, &registrations(3));
+    let [_, _, _, register] = registrations(4).try_into().unwrap();
+    let Transition::RegisterListing(register) = register else { panic!("{register:?}") };
+    let quotas = Quotas { listings_per_owner: 3, ..QUOTAS };
+    let register = Transition::RegisterListing(Box::new(RegisterListing { quotas, ..*register }));
+    let reply = answers_at(&mut store, NOW.after(Duration::from_secs(60)), &[register]);
+    assert!(matches!(reply.as_slice(), [Reply::Registered(_)]), "{reply:?}");
+    assert_eq!(used(&store, [Pool::Listings]), [3], "one made way for one");
+}
+
+/// "More for each transition than one can make, so that what is over never piles up": a batch works off all that one
+/// before it made.
+#[test]
+fn what_is_over_never_piles_up() {
+    let mut store = store(7, 5);
+    let (_, _, listing, _) = pair(&mut store);
+    answers(&mut store, &creations(listing, BATCH_LEN_MAX));
+    let look = [const { Transition::GetDrain }; BATCH_LEN_MAX];
+    answers_at(&mut store, NOW.after(Duration::from_secs(20)), &look);
+    assert_eq!(used(&store, [Pool::Attempts, Pool::AttemptResults]), [0, BATCH_LEN_MAX]);
+    answers_at(&mut store, NOW.after(Duration::from_secs(80)), &look);
+    assert_eq!(used(&store, [Pool::Listings, Pool::AttemptResults, Pool::AttemptRecords]), [0; 3]);
 }

@@ -129,6 +129,17 @@ pub fn ends_at_its_deadline_with_a_reason<H: Harness>(harness: &mut H) {
     );
 }
 
+/// The reason is that of the moment at which it ended, whenever somebody looks: its host was present then.
+pub fn its_reason_is_of_its_end<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let host = w.joinable(OWNER);
+    let attempt = w.attempt(host.view.id);
+    let deadline = attempt.deadline;
+    w.sleep(PRESENCE_LIFETIME + SECOND);
+    let view = w.view(JOINER, attempt.id).map(|it| (it.phase, it.times.ended));
+    assert_eq!(view, Ok((Phase::Ended(AttemptReason::Expired), Some(deadline))));
+}
+
 /// "Cancel (joiner) or decline (host)."
 pub fn the_joiner_cancels_and_the_host_declines<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
@@ -151,6 +162,11 @@ pub fn the_joiner_cancels_and_the_host_declines<H: Harness>(harness: &mut H) {
         assert_eq!(refused(&late), Refusal::Expired);
         assert_eq!(w.stats().attempt_reasons.get(reason), if caller == OPERATOR { 2 } else { 1 });
     }
+    let own = w.creation(OWNER, host.view.id);
+    let own = w.created(&own).id;
+    assert_eq!(w.cancel(OWNER, own), Reply::Cancelled);
+    let phase = w.view(OWNER, own).map(|it| it.phase);
+    assert_eq!(phase, Ok(Phase::Ended(AttemptReason::Cancelled)), "who is both speaks as the joiner");
 }
 
 /// "Introduction is consumed once": what was handed over cannot be withdrawn.
@@ -183,6 +199,14 @@ pub fn pending_attempts_are_the_hosts<H: Harness>(harness: &mut H) {
     assert_eq!(pending(&mut w, OWNER), expected(true));
     w.bind(host.lease.presence_key, attempt.id, v4(1, 4000));
     assert_eq!(pending(&mut w, OWNER), Reply::Pending(Vec::new()));
+    for bound in [false, true] {
+        let attempt = w.attempt(host.view.id);
+        if bound {
+            w.bind(attempt.joiner_key, attempt.id, v4(2, 5000));
+        }
+    }
+    w.sleep(LIFETIME);
+    assert_eq!(pending(&mut w, OWNER), Reply::Pending(Vec::new()), "what is over is pending no more");
 }
 
 /// A page of "host's pending attempts" holds up to 100, and those that the host is bound in take no place on it, however

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Harness, JOINER, OWNER, STRANGER, THIRD, World, description};
 use crate::id::ListingId;
 use crate::limits::{PAGE_EXAMINED_MAX, PAGE_LEN_MAX};
+use crate::outcome::Pool;
 use crate::store::{DescriptionParts, ListingGrant, Reply, Visibility};
 
 fn with_description<H: Harness>(
@@ -32,6 +33,12 @@ pub fn scoped_by_tenant_and_protocol<H: Harness>(harness: &mut H) {
     assert!(w.browse(JOINER, |it| it.protocol = Some("game".into())).listings.is_empty());
     assert!(w.browse(JOINER, |it| it.protocol = None).listings.is_empty());
     assert!(w.browse(STRANGER, |_| ()).listings.is_empty());
+    // A protocol that nothing speaks any more leaves its place to no other's listings.
+    assert_eq!(w.delete(OWNER, id), Reply::Deleted);
+    assert_eq!(w.used(Pool::Listings), 1);
+    let third = with_description(&mut w, |it| it.protocol = "game/3".into()).view.id;
+    assert_eq!(ids(&w.browse(JOINER, |it| it.protocol = Some("game/2".into()))), [other]);
+    assert_eq!(ids(&w.browse(JOINER, |it| it.protocol = Some("game/3".into()))), [third]);
 }
 
 /// "Excludes unlisted sessions."
@@ -125,6 +132,10 @@ pub fn filters_hold<H: Harness>(harness: &mut H) {
     assert!(ids(&w.browse(JOINER, |it| it.filter.name_prefix = Some("siege".to_owned()))).is_empty());
     assert_eq!(ids(&w.browse(JOINER, |it| it.filter.attributes = vec![pair("mode", "ctf")])), [id]);
     assert!(ids(&w.browse(JOINER, |it| it.filter.attributes = vec![pair("mode", "c")])).is_empty());
+    for (map, found) in [("north", vec![id]), ("south", vec![])] {
+        let both = || vec![pair("mode", "ctf"), pair("map", map)];
+        assert_eq!(ids(&w.browse(JOINER, |it| it.filter.attributes = both())), found, "each must fit");
+    }
     assert_eq!(ids(&w.browse(JOINER, |it| it.filter.player_capacity_min = Some(16))), [id]);
     assert!(ids(&w.browse(JOINER, |it| it.filter.player_capacity_min = Some(17))).is_empty());
     assert_eq!(w.browse(JOINER, |it| it.filter.player_capacity_max = Some(16)).listings.len(), 2);

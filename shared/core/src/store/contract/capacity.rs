@@ -3,12 +3,14 @@
 use super::full::{Scene, rows};
 use super::time::batch;
 use super::{
-    Harness, JOINER, LEASE, LIFETIME, OWNER, STRANGER, THIRD, World, description, is_waiting, refused, v4,
+    Harness, JOINER, LEASE, LIFETIME, OPERATOR, OWNER, STRANGER, THIRD, World, description, is_waiting,
+    refused, v4,
 };
 use crate::counter::Label;
-use crate::limits::{Limits, RECORD_GRACE};
+use crate::id::PrincipalId;
+use crate::limits::{LEASE_MIN, Limits, RECORD_GRACE, RESULT_LIFETIME, REVOCATION_MIN};
 use crate::outcome::{OutcomeKind, Pool, QuotaScope, Refusal};
-use crate::store::{Quotas, Reply, Transition, TransitionKind};
+use crate::store::{Quotas, Reply, Revoke, Subject, Transition, TransitionKind};
 
 /// At each ceiling: fills it, sees one more refused by name and all that was there intact.
 fn listings_to_the_ceiling<H: Harness>(harness: &mut H, pool: Pool, limits: impl Fn(usize) -> Limits) {
@@ -86,6 +88,14 @@ pub fn a_full_pool_of_results_keeps_the_old<H: Harness>(harness: &mut H) {
         }
         assert_eq!(w.used(Pool::AttemptResults), ceiling);
         assert_eq!(w.stats().results_dropped, 3 - ceiling as u64);
+        w.sleep(RESULT_LIFETIME);
+        let listing = w.joinable(OWNER).view.id;
+        for ordinal in 0..3 {
+            let attempt = w.attempt(listing).id;
+            assert_eq!(w.cancel(JOINER, attempt), Reply::Cancelled);
+            assert_eq!(w.view(JOINER, attempt).is_ok(), ordinal < ceiling, "what is over gave its place");
+        }
+        assert_eq!(w.stats().results_dropped, 2 * (3 - ceiling as u64));
     }
 }
 
@@ -106,6 +116,12 @@ pub fn an_owner_has_a_quota<H: Harness>(harness: &mut H) {
         assert_eq!(refused(&register(&mut w, OWNER)), Refusal::QuotaExceeded(QuotaScope::Owner));
         assert_eq!(w.stats(), before);
         assert_eq!(matches!(register(&mut w, THIRD), Reply::Registered(_)), quota > 0, "another's own quota");
+        // What is over of somebody else makes no place.
+        let mut fleeting = w.registration(JOINER);
+        fleeting.lease = LEASE_MIN;
+        w.registered(&fleeting);
+        w.sleep(LEASE_MIN);
+        assert_eq!(refused(&register(&mut w, OWNER)), Refusal::QuotaExceeded(QuotaScope::Owner));
     }
 }
 
@@ -154,6 +170,15 @@ pub fn what_is_due_frees_its_place<H: Harness>(harness: &mut H) {
     let mut creation = w.creation(JOINER, host.view.id);
     creation.quotas = quotas;
     w.created(&creation);
+    // An attempt is over with its listing, too, long before its own time.
+    let mut w = World::with_limits(w.harness, Limits { attempts: 1, ..Limits::DEFAULT });
+    for _ in 0..3 {
+        let host = w.joinable(OWNER);
+        let mut creation = w.creation(JOINER, host.view.id);
+        creation.quotas = quotas;
+        w.created(&creation);
+        assert_eq!(w.delete(OWNER, host.view.id), Reply::Deleted);
+    }
 }
 
 /// A take-over of a slot needs no second place in any pool or quota but that of records.
@@ -264,6 +289,26 @@ pub fn what_was_refused_is_not_done_later<H: Harness>(harness: &mut H) {
     assert_eq!(w.delete(OWNER, host.view.id), Reply::Deleted);
     assert_eq!((w.used(Pool::Listings), w.used(Pool::Attempts)), (0, 0));
     assert!(!w.registered(&listing).replayed);
+}
+
+/// "The most it ever held" of a pool stays what it was, however few come after.
+pub fn a_peak_stays<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    for count in [2, 1] {
+        let hosts: Vec<_> = (0..count).map(|_| w.joinable(OWNER)).collect();
+        let attempts: Vec<_> = (0..count).map(|_| w.attempt(hosts[0].view.id)).collect();
+        for attempt in attempts {
+            assert_eq!(w.cancel(JOINER, attempt.id), Reply::Cancelled);
+        }
+        for number in 0..count {
+            let subject = Subject::Principal(PrincipalId(1_000 + number));
+            let revoke = Revoke { caller: OPERATOR, subject, lifetime: REVOCATION_MIN };
+            assert!(matches!(w.apply(Transition::Revoke(revoke)), Reply::Revoked(_)));
+        }
+        w.sleep(REVOCATION_MIN);
+        let pools = w.stats().pools;
+        assert!(pools.iter().all(|it| (it.used, it.high_water) == (0, 2)), "{pools:?}");
+    }
 }
 
 /// "Evaluated inside the same creation transition, so concurrent requests cannot pass a check performed outside": of

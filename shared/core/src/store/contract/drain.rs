@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use super::{Harness, JOINER, NANO, OWNER, SECOND, World, introduced, is_waiting, refused, replayed, v4};
-use crate::limits::DRAIN_MAX;
+use crate::limits::{ATTEMPT_MIN, DRAIN_MAX};
 use crate::outcome::{AttemptReason, Refusal};
-use crate::store::{BeginDrain, DrainView, Reply, Transition};
+use crate::store::{BeginDrain, DrainView, EphemeralRendezvousStore, Reply, Transition};
 use crate::time::Instant;
 
 fn begin<H: Harness>(w: &mut World<'_, H>, window: Duration) -> DrainView {
@@ -24,6 +24,8 @@ fn deadline(view: DrainView) -> Instant {
 pub fn is_idempotent_and_the_earlier_deadline_wins<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
     assert_eq!(w.apply(Transition::GetDrain), Reply::Drain(DrainView::Serving));
+    // Its lease ends after the drain: whoever sleeps until something is due wakes up for the drain.
+    w.register(OWNER);
     let first = deadline(begin(&mut w, 20 * SECOND));
     assert_eq!(first, w.now().after(20 * SECOND));
     w.sleep(SECOND);
@@ -71,6 +73,29 @@ pub fn finishes_what_was_begun<H: Harness>(harness: &mut H) {
     replayed(&w.bind(attempt.joiner_key, attempt.id, v4(2, 5000)));
 }
 
+/// "How many attempts are left" to wait for: none that is over, by itself or with its listing.
+pub fn tells_how_many_are_left<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let (host, other) = (w.joinable(OWNER), w.joinable(OWNER));
+    for listing in [host.view.id, host.view.id, other.view.id] {
+        w.attempt(listing);
+    }
+    let mut short = w.creation(JOINER, host.view.id);
+    short.lifetime = ATTEMPT_MIN;
+    w.created(&short);
+    let left = |view: Reply| match view {
+        Reply::Drain(DrainView::Draining { attempts, .. }) => attempts,
+        other => panic!("not draining: {other:?}"),
+    };
+    assert_eq!(left(w.apply(Transition::BeginDrain(BeginDrain { window: 10 * SECOND }))), 4);
+    w.sleep(ATTEMPT_MIN);
+    assert_eq!(left(w.apply(Transition::GetDrain)), 3);
+    assert_eq!(w.delete(OWNER, other.view.id), Reply::Deleted);
+    assert_eq!(left(w.apply(Transition::GetDrain)), 2);
+    assert_eq!(w.delete(OWNER, host.view.id), Reply::Deleted);
+    assert_eq!(left(w.apply(Transition::GetDrain)), 0);
+}
+
 /// "At the deadline all active state is cleared atomically."
 pub fn clears_everything_at_the_deadline<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
@@ -83,9 +108,10 @@ pub fn clears_everything_at_the_deadline<H: Harness>(harness: &mut H) {
     begin(&mut w, 10 * SECOND);
     w.sleep(10 * SECOND);
     assert_eq!(w.apply(Transition::GetDrain), Reply::Drain(DrainView::Drained));
+    let at_once = w.store.stats();
+    assert_eq!((at_once.presence_fresh, at_once.listings_visible), (0, 0), "taken apart or not");
     let stats = w.stats();
     assert!(stats.pools.iter().all(|it| it.used == 0), "{stats:?}");
-    assert_eq!((stats.presence_fresh, stats.listings_visible), (0, 0));
     assert_eq!(stats.attempt_reasons.get(AttemptReason::Drained), 1);
     assert_eq!(w.next_deadline(), None);
     let over = Refusal::Draining { remaining: Duration::ZERO };
@@ -95,6 +121,16 @@ pub fn clears_everything_at_the_deadline<H: Harness>(harness: &mut H) {
     assert_eq!(refused(&w.bind(attempt.joiner_key, attempt.id, v4(2, 5000))), over);
     let proof = w.proof(host.lease.presence_key, v4(1, 4000));
     assert_eq!(refused(&w.refresh(proof)), over);
+}
+
+/// The same whenever the store comes to it: what was left ended at that deadline, though its own came since.
+pub fn ends_what_is_left_at_its_deadline<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let host = w.joinable(OWNER);
+    w.attempt(host.view.id);
+    begin(&mut w, 10 * SECOND);
+    w.sleep(300 * SECOND);
+    assert_eq!(w.stats().attempt_reasons.get(AttemptReason::Drained), 1);
 }
 
 /// "A process restart creates a new store instance and starts empty. Old listing, lease, attempt, endpoint, idempotency,

@@ -1,5 +1,7 @@
 //! Binding and the introduction gate.
 
+use core::time::Duration;
+
 use super::{
     Harness, JOINER, LIFETIME, NANO, OWNER, SECOND, World, conflict, introduced, is_waiting, refused,
     replayed, v4, v6,
@@ -212,8 +214,39 @@ pub fn a_second_family_is_common_ground<H: Harness>(harness: &mut H) {
         panic!("not introduced: {reply:?}")
     };
     assert_eq!((own.peer, own.peer_second), (v4(2, 5000), Some(v6(2, 5000))));
+    let view = w.view(JOINER, attempt.id);
+    assert!(view.is_ok_and(|it| (it.host_families, it.joiner_families) == ([true; 2], [true; 2])));
     let told = peer.introduction;
     assert_eq!((told.peer, told.peer_second), (v6(1, 4000), Some(v4(1, 4000))));
+}
+
+/// "`start_in_ms` lets both start at one moment": who is nearer waits half the difference, and a second at most.
+pub fn who_is_nearer_starts_later<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let (none, near, far) = (Duration::ZERO, SECOND / 100, SECOND / 10);
+    let cases = [
+        (near, far, (far - near) / 2, none),
+        (far, near, none, (far - near) / 2),
+        (far, far, none, none),
+        (none, Duration::MAX, SECOND, none),
+    ];
+    for (host_trip, joiner_trip, host_waits, joiner_waits) in cases {
+        let (host, attempt) = pair(&mut w);
+        let bind = |proof, round_trip| {
+            Transition::Bind(Bind {
+                proof,
+                attempt: attempt.id,
+                candidates: Candidates::default(),
+                round_trip,
+            })
+        };
+        let joiner = w.proof(attempt.joiner_key, v4(2, 5000));
+        assert!(is_waiting(&w.apply(bind(joiner, joiner_trip))));
+        let host = w.proof(host.lease.presence_key, v4(1, 4000));
+        let reply = w.apply(bind(host, host_trip));
+        let Reply::Bind(BindAnswer::Introduced { own, peer }) = reply else { panic!("{reply:?}") };
+        assert_eq!((own.start_in, peer.introduction.start_in), (host_waits, joiner_waits));
+    }
 }
 
 /// "LAN candidates only when both were observed behind the same public address, always in addition."

@@ -1,6 +1,6 @@
 //! Presence.
 
-use super::{Harness, JOINER, LEASE, NANO, OWNER, SECOND, World, refused, v4, v6};
+use super::{Harness, JOINER, LEASE, LIFETIME, NANO, OWNER, SECOND, World, refused, v4, v6};
 use crate::id::SessionId;
 use crate::limits::{GAUGE_LAG_MAX, PRESENCE_KEY_LIFETIME, PRESENCE_LIFETIME, SEQUENCE_JUMP_MAX};
 use crate::outcome::Refusal;
@@ -75,6 +75,27 @@ pub fn families_end_on_their_own<H: Harness>(harness: &mut H) {
     assert_eq!(w.stats().presence_fresh, 0);
 }
 
+/// "The host's endpoint in the joiner's family, or else in the other."
+pub fn a_host_is_told_in_its_joiners_family<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    for both in [true, false] {
+        let grant = w.joinable(OWNER);
+        let (id, key) = (grant.view.id, grant.lease.presence_key);
+        if both {
+            w.present(key, v6(1, 4000));
+        }
+        let expected = if both { v6(1, 4000) } else { v4(1, 4000) };
+        let attempt = w.attempt(id);
+        let reply = w.bind(attempt.joiner_key, attempt.id, v6(2, 5000));
+        let told = |notice: Option<Notice>| notice.map(|it| it.endpoint);
+        let Reply::Bind(BindAnswer::Waiting { notice, .. }) = reply else { panic!("{reply:?}") };
+        assert_eq!(told(notice), Some(expected));
+        let proof = w.proof(key, v4(1, 4000));
+        let Reply::Presence(answer) = w.refresh(proof) else { panic!("no presence") };
+        assert_eq!(told(answer.pending), Some(expected));
+    }
+}
+
 /// "A delayed datagram from an old port never reinstates a dead endpoint."
 pub fn a_delayed_datagram_reinstates_nothing<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
@@ -98,9 +119,17 @@ pub fn a_delayed_datagram_reinstates_nothing<H: Harness>(harness: &mut H) {
 /// "A new session is accepted only with a cookie issued later than the one that opened the current session."
 pub fn the_newest_session_wins<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
+    // A session's number is its client's to choose: 0 is one like any other.
+    for first in [SessionId(0), SessionId(1)] {
+        newest_session_after(&mut w, first);
+    }
+}
+
+fn newest_session_after<H: Harness>(w: &mut World<'_, H>, first: SessionId) {
     let grant = w.register(OWNER);
     w.sleep(SECOND);
-    let old = w.proof(grant.lease.presence_key, v4(1, 4000));
+    let old =
+        crate::store::DatagramProof { session: first, ..w.proof(grant.lease.presence_key, v4(1, 4000)) };
     assert!(matches!(w.refresh(old), Reply::Presence(_)));
     let mut other = w.proof(grant.lease.presence_key, v4(1, 4001));
     other.session = SessionId(2);
@@ -112,7 +141,7 @@ pub fn the_newest_session_wins<H: Harness>(harness: &mut H) {
     let mut back = old;
     back.sequence += 100;
     assert_eq!(refused(&w.refresh(back)), Refusal::StaleSequence);
-    assert_eq!(notice_of(&mut w, grant.view.id).map(|it| it.endpoint), Some(v4(1, 4002)));
+    assert_eq!(notice_of(w, grant.view.id).map(|it| it.endpoint), Some(v4(1, 4002)));
 }
 
 /// "Refuse jumps over 2^20 and `u64::MAX`", per credential and family.
@@ -196,4 +225,8 @@ pub fn a_waiting_joiner_is_told<H: Harness>(harness: &mut H) {
     assert_eq!(pending(&mut w), Some(attempt.id));
     w.bind(key, attempt.id, v4(1, 4000));
     assert_eq!(pending(&mut w), None);
+    let attempt = w.attempt(grant.view.id);
+    w.bind(attempt.joiner_key, attempt.id, v4(2, 5000));
+    w.sleep(LIFETIME);
+    assert_eq!(pending(&mut w), None, "nor does one wait whose time is over");
 }

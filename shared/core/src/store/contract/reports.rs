@@ -1,6 +1,6 @@
 //! Reports on how the punch went.
 
-use super::{Harness, JOINER, LIFETIME, OWNER, THIRD, World, conflict, refused, v4, v6};
+use super::{Harness, JOINER, LIFETIME, OWNER, SECOND, THIRD, World, conflict, refused, v4, v6};
 use crate::credential::KeyId;
 use crate::id::{AttemptId, SessionId};
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
@@ -42,10 +42,13 @@ pub fn the_first_of_each_role_counts<H: Harness>(harness: &mut H) {
 pub fn both_finish_the_attempt<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
     let (host, attempt) = w.introduced_pair();
+    let first = w.now();
     by_key(&mut w, host.lease.presence_key, attempt.id, ReportResult::PeerSilent);
+    w.sleep(SECOND);
     assert_eq!(by_caller(&mut w, JOINER, attempt.id, ReportResult::Connected), Reply::Reported);
-    let view = w.view(OWNER, attempt.id);
-    assert_eq!(view.map(|it| it.phase), Ok(Phase::Ended(AttemptReason::Connected)));
+    let Ok(view) = w.view(OWNER, attempt.id) else { panic!("its result is kept") };
+    assert_eq!(view.phase, Phase::Ended(AttemptReason::Connected));
+    assert_eq!((view.times.reported, view.times.ended), (Some(first), Some(w.now())));
     assert_eq!(w.used(crate::outcome::Pool::Attempts), 0);
 }
 

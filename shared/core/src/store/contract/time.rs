@@ -236,6 +236,27 @@ pub fn a_proof_is_good_for_thirty_seconds<H: Harness>(harness: &mut H) {
         let met = matches!(reply, Reply::Bind(BindAnswer::Introduced { .. }));
         assert_eq!(met, !late, "{reply:?}");
     }
+    // Of several, the one that arrived last counts, and that from its arrival.
+    for (age, late) in [(20 * SECOND, false), (20 * SECOND + NANO, true)] {
+        let host = w.joinable(OWNER);
+        let mut request = w.creation(JOINER, host.view.id);
+        request.lifetime = ATTEMPT_MAX;
+        let attempt = w.created(&request);
+        let (first, last) =
+            (w.proof(attempt.joiner_key, v4(2, 5000)), w.proof(attempt.joiner_key, v4(2, 5000)));
+        let first = DatagramProof { arrived: first.arrived.after(SECOND), ..first };
+        w.sleep(11 * SECOND);
+        for proof in [first, last] {
+            let (attempt, candidates) = (attempt.id, Candidates::default());
+            let bind = Bind { proof, attempt, candidates, round_trip: Duration::ZERO };
+            assert!(is_waiting(&w.apply(Transition::Bind(bind))));
+        }
+        w.sleep(age);
+        w.present(host.lease.presence_key, v4(1, 4000));
+        let reply = w.bind(host.lease.presence_key, attempt.id, v4(1, 4000));
+        let met = matches!(reply, Reply::Bind(BindAnswer::Introduced { .. }));
+        assert_eq!(met, !late, "{reply:?}");
+    }
 }
 
 /// "Everything due is logically absent (visibility, quota and capacity) before any caller can see the store again;
