@@ -263,8 +263,10 @@ fn settle(store: &mut impl Real, model: &Model) {
     assert_eq!(comparable(real), comparable(expected), "store, model: what the two hold, at {:?}", model.now);
 }
 
-/// Without peaks, which depend on when what is due was given back, and gauges that may lag.
+/// Without peaks, which depend on when what is due was given back, and so do the places of results; and without gauges
+/// that may lag.
 fn comparable(mut stats: StoreStats) -> StoreStats {
     stats.pools.iter_mut().for_each(|it| it.high_water = 0);
+    stats.pools.iter_mut().filter(|it| it.pool == Pool::AttemptResults).for_each(|it| it.used = 0);
     StoreStats { presence_fresh: 0, listings_visible: 0, ..stats }
 }

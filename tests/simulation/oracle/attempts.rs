@@ -241,7 +241,6 @@ impl Oracle {
             }
             (false, Reply::Reported) if *before == Some(request.result) => {}
             (false, Reply::Refused(Refusal::NotFound | Refusal::Expired)) => {}
-            (true, Reply::Refused(Refusal::StaleSequence)) => {}
             (_, Reply::Refused(Refusal::Conflict(ConflictReason::AlreadyReported)))
                 if before.is_some_and(|it| it != request.result) => {}
             (true, Reply::Refused(Refusal::Conflict(ConflictReason::NotIntroduced)))

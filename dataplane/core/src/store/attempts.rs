@@ -179,7 +179,7 @@ impl MemoryStore {
         if attempt.times.introduced.get().is_some() {
             return Err(Refusal::Conflict(ConflictReason::AlreadyIntroduced));
         }
-        self.finish_attempt(now, slot, End::now(now, reason));
+        self.finish_attempt(now, slot, End { at: now, reason });
         Ok(Reply::Cancelled)
     }
 
@@ -203,7 +203,7 @@ impl MemoryStore {
         }
         if let (Some(host), Some(joiner)) = (attempt.host_report, attempt.joiner_report) {
             let reason = reported_reason([Some(host), Some(joiner)]);
-            self.finish_attempt(now, slot, End::now(now, reason));
+            self.finish_attempt(now, slot, End { at: now, reason });
         }
         Ok(Reply::Reported)
     }
@@ -260,7 +260,6 @@ impl MemoryStore {
             let host = self.listings[listing].owner;
             self.results.keep(now, end, (id, host, joiner), story);
         }
-        self.forget_tenant(id);
     }
 
     /// What to say of an attempt that is not active: `expired` to those who took part, `not_found` to others.

@@ -146,14 +146,14 @@ impl MemoryStore {
             return Ok(BindAnswer::Waiting { peer_bound: true, remaining, notice: None });
         }
         if in_both(host, joiner).any(|(host, joiner)| host == joiner) {
-            self.finish_attempt(now, slot, End::now(now, AttemptReason::SameEndpoint));
+            self.finish_attempt(now, slot, End { at: now, reason: AttemptReason::SameEndpoint });
             return Err(Refusal::Conflict(ConflictReason::SameEndpoint));
         }
         let id = self.attempt_id(slot);
         let own = introduction(id, role, host, joiner);
         let other = introduction(id, role.peer(), host, joiner);
         let (Some(own), Some(other)) = (own, other) else {
-            self.finish_attempt(now, slot, End::now(now, AttemptReason::NoCommonFamily));
+            self.finish_attempt(now, slot, End { at: now, reason: AttemptReason::NoCommonFamily });
             return Err(Refusal::Conflict(ConflictReason::NoCommonFamily));
         };
         let (told, object) = match role {

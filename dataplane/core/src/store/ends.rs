@@ -1,6 +1,6 @@
 //! How things end: what is over, working it off, and making room where a pool or quota looks full.
 
-use rendezvous_shared::id::{AttemptId, ListingId, TenantId};
+use rendezvous_shared::id::{AttemptId, ListingId};
 use rendezvous_shared::outcome::AttemptReason;
 use rendezvous_shared::store::{Caller, Phase};
 use rendezvous_shared::time::Instant;
@@ -9,8 +9,7 @@ use rendezvous_shared::wire::ReportResult;
 use super::MemoryStore;
 use super::drain::DrainState;
 use super::expiring::Scope;
-use super::lanes::{Due, LaneId};
-use super::records::{Attempt, ENDED, Listing};
+use super::records::{Attempt, Listing};
 use super::slab::Slot;
 
 // ---- What is over
@@ -20,15 +19,6 @@ use super::slab::Slot;
 pub(super) struct End {
     pub(super) at: Instant,
     pub(super) reason: AttemptReason,
-    /// That of what ended it: those of one lane are worked off in the order in which they ended.
-    pub(super) lane: LaneId,
-}
-
-impl End {
-    /// An end that somebody brought about.
-    pub(super) const fn now(now: Instant, reason: AttemptReason) -> Self {
-        Self { at: now, reason, lane: ENDED }
-    }
 }
 
 impl MemoryStore {
@@ -68,15 +58,14 @@ impl MemoryStore {
         }
         // Whoever ends a listing before its time finds what is due at that moment gone already.
         let outlived = listing.lease_deadline > at || listing.end_reason.is_some();
-        let (reason, lane) = if attempt.deadline == at && outlived {
-            (expiry_reason(attempt, listing.had_presence(at)), attempt.lane())
+        let reason = if attempt.deadline == at && outlived {
+            expiry_reason(attempt, listing.had_presence(at))
         } else if listing.lease_deadline == at {
-            let reason = listing.end_reason.unwrap_or(AttemptReason::ListingGone);
-            (reason, listing.lane().of_dependants())
+            listing.end_reason.unwrap_or(AttemptReason::ListingGone)
         } else {
-            (AttemptReason::Drained, ENDED)
+            AttemptReason::Drained
         };
-        Some(End { at, reason, lane })
+        Some(End { at, reason })
     }
 
     /// When something is due next, or is over and not worked off.
@@ -101,9 +90,7 @@ impl MemoryStore {
 /// Why an attempt ended whose own deadline came.
 fn expiry_reason(attempt: &Attempt, host_present: bool) -> AttemptReason {
     match (attempt.phase(), &attempt.host_side, &attempt.joiner_side) {
-        (Phase::Introduced | Phase::Ended(_), ..) => {
-            reported_reason([attempt.host_report, attempt.joiner_report])
-        }
+        (Phase::Introduced, ..) => reported_reason([attempt.host_report, attempt.joiner_report]),
         _ if !host_present => AttemptReason::HostPresenceStale,
         (_, None, Some(_)) => AttemptReason::HostSilent,
         (_, Some(_), None) => AttemptReason::JoinerSilent,
@@ -136,7 +123,9 @@ impl MemoryStore {
 
     fn work_off_one(&mut self, now: Instant) -> bool {
         let now = if self.is_drained() { Instant::MAX } else { now };
-        self.work_off_attempt_in(now, Scope::Pool)
+        let attempt = self.attempts.due(now, Scope::Pool);
+        attempt.map(|slot| self.work_off_attempt(now, slot)).is_some()
+            || self.work_off_listing_in(now, Scope::Pool)
             || self.results.work_off_one(now)
             || self.listing_records.work_off_one(now, Scope::Pool)
             || self.attempt_records.work_off_one(now, Scope::Pool)
@@ -185,13 +174,6 @@ impl MemoryStore {
             self.work_off_attempt(now, attempt);
         }
     }
-
-    /// Forgets the names of a tenant that has neither listings nor attempts any more.
-    pub(super) fn forget_tenant(&mut self, id: TenantId) {
-        if self.tenants.get(&id).is_some_and(|it| it.is_unused()) {
-            self.tenants.remove(&id);
-        }
-    }
 }
 
 // ---- Making room
@@ -217,13 +199,14 @@ impl MemoryStore {
         due.map(|slot| self.work_off_listing(now, slot)).is_some()
     }
 
-    /// An attempt that is over, or one step with a listing that is: it may have had attempts.
+    /// An attempt that is over: its own deadline came, or its listing's, which gets no new attempts then.
     pub(super) fn work_off_attempt_in(&mut self, now: Instant, scope: Scope) -> bool {
-        match self.attempts.due(now, scope) {
-            Some(slot) => self.work_off_attempt(now, slot),
-            None => return self.work_off_listing_in(now, scope),
-        }
-        true
+        let orphan = |it: &mut Self| {
+            let listing = it.listings.due_and(now, scope, |it| it.first_attempt().is_some())?;
+            it.listings[listing].first_attempt()
+        };
+        let over = self.attempts.due(now, scope).or_else(|| orphan(self));
+        over.map(|slot| self.work_off_attempt(now, slot)).is_some()
     }
 
     /// Whether an owner may have one more listing, once what is over of its own is worked off.

@@ -28,12 +28,12 @@ pub(super) enum Scope {
 pub(super) struct Expiring<T> {
     slab: Slab<T>,
     lanes: Lanes<T, OfPool>,
-    tenants: HashMap<TenantId, Share<T>, ahash::RandomState>,
+    tenants: HashMap<TenantId, Holding<T>, ahash::RandomState>,
 }
 
 /// What one tenant has of it. What is over and not worked off counts; the lanes tell what that is.
 #[derive(Debug)]
-struct Share<T> {
+struct Holding<T> {
     count: u32,
     lanes: Lanes<T, OfTenant>,
 }
@@ -66,10 +66,10 @@ impl<T: Held> Expiring<T> {
     /// Puts the object that `make` makes of its own handle. The caller saw that there is room.
     pub(super) fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Slot<T> {
         let slot = self.slab.insert(make);
-        let share = self.tenants.entry(self.slab[slot].tenant());
-        let share = share.or_insert_with(|| Share { count: 0, lanes: Lanes::default() });
-        share.count += 1;
-        share.lanes.file(&mut self.slab, slot);
+        let holding = self.tenants.entry(self.slab[slot].tenant());
+        let holding = holding.or_insert_with(|| Holding { count: 0, lanes: Lanes::default() });
+        holding.count += 1;
+        holding.lanes.file(&mut self.slab, slot);
         self.lanes.file(&mut self.slab, slot);
         slot
     }
@@ -78,10 +78,10 @@ impl<T: Held> Expiring<T> {
     pub(super) fn remove(&mut self, slot: Slot<T>) {
         let id = self.slab[slot].tenant();
         self.lanes.take(&mut self.slab, slot);
-        if let Some(share) = self.tenants.get_mut(&id) {
-            share.lanes.take(&mut self.slab, slot);
-            share.count -= 1;
-            if share.count == 0 {
+        if let Some(holding) = self.tenants.get_mut(&id) {
+            holding.lanes.take(&mut self.slab, slot);
+            holding.count -= 1;
+            if holding.count == 0 {
                 self.tenants.remove(&id);
             }
         }
@@ -91,15 +91,28 @@ impl<T: Held> Expiring<T> {
     /// Changes an object's deadline or lane, and files it accordingly.
     pub(super) fn refile(&mut self, slot: Slot<T>, change: impl FnOnce(&mut T)) {
         let Self { slab, lanes, tenants } = self;
-        let mut share = tenants.get_mut(&slab[slot].tenant());
+        let mut holding = tenants.get_mut(&slab[slot].tenant());
         lanes.take(slab, slot);
-        if let Some(share) = &mut share {
-            share.lanes.take(slab, slot);
+        if let Some(holding) = &mut holding {
+            holding.lanes.take(slab, slot);
         }
         change(&mut slab[slot]);
         lanes.file(slab, slot);
-        if let Some(share) = share {
-            share.lanes.file(slab, slot);
+        if let Some(holding) = holding {
+            holding.lanes.file(slab, slot);
+        }
+    }
+
+    /// Of those whose deadline has come, one that is `wanted`. What is not `wanted` then never may be again.
+    pub(super) fn due_and(
+        &mut self,
+        now: Instant,
+        scope: Scope,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Option<Slot<T>> {
+        match scope {
+            Scope::Pool => self.lanes.due_and(&self.slab, now, wanted),
+            Scope::Tenant(id) => self.tenants.get_mut(&id)?.lanes.due_and(&self.slab, now, wanted),
         }
     }
 
@@ -111,11 +124,13 @@ impl<T: Held> Expiring<T> {
     /// Checks that everything is filed where it is looked for; for the invariants.
     pub(super) fn check(&self, what: &str) {
         super::invariants::check_lanes(what, &self.slab, &self.lanes, |_| true);
-        for (&id, share) in &self.tenants {
+        let counted: u32 = self.tenants.values().map(|it| it.count).sum();
+        assert_eq!(counted as usize, self.slab.len(), "{what}: what all tenants have");
+        for (&id, holding) in &self.tenants {
             let own = |it: &T| it.tenant() == id;
-            super::invariants::check_lanes(what, &self.slab, &share.lanes, own);
+            super::invariants::check_lanes(what, &self.slab, &holding.lanes, own);
             let count = self.slab.iter().filter(|(_, it)| own(it)).count();
-            assert_eq!((share.count as usize, count > 0), (count, true), "{what}: a tenant's count");
+            assert_eq!((holding.count as usize, count > 0), (count, true), "{what}: a tenant's count");
         }
     }
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rendezvous_shared::id::TenantId;
 use rendezvous_shared::store::Visibility;
-use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
 use super::lanes::{Due, Lanes, Linked};
@@ -75,9 +74,7 @@ impl MemoryStore {
     }
 
     fn check_tenants(&self) {
-        let with_listings = self.listings.iter().map(|(_, it)| it.tenant);
-        let with_attempts = self.attempts.iter().map(|(_, it)| it.tenant);
-        let used: BTreeSet<_> = with_listings.chain(with_attempts).collect();
+        let used: BTreeSet<_> = self.listings.iter().map(|(_, it)| it.tenant).collect();
         let kept: BTreeSet<_> = self.tenants.keys().copied().collect();
         assert_eq!(kept, used, "names of a tenant that has nothing are kept, or others are not");
         for (&id, tenant) in &self.tenants {
@@ -162,6 +159,5 @@ pub(super) fn check_lanes<T: Due + Linked<L>, L>(
     }
     let all: BTreeSet<_> = slab.iter().filter(|(_, it)| wanted(it)).map(|(slot, _)| slot).collect();
     assert_eq!(filed, all, "{what}: not all are filed, or others are");
-    let soonest: Option<Instant> = all.iter().map(|&slot| slab[slot].deadline()).min();
-    assert_eq!(lanes.soonest(), soonest, "{what}: the soonest deadline");
+    lanes.check(slab, what);
 }

@@ -67,25 +67,12 @@ impl<T, L> fmt::Debug for List<T, L> {
 
 impl<T: Linked<L>, L> List<T, L> {
     pub(super) fn push(&mut self, objects: &mut impl IndexMut<Slot<T>, Output = T>, slot: Slot<T>) {
-        self.insert_after(objects, self.last, slot);
-    }
-
-    /// Puts `slot` behind `prev`, or first.
-    fn insert_after(
-        &mut self,
-        objects: &mut impl IndexMut<Slot<T>, Output = T>,
-        prev: Option<Slot<T>>,
-        slot: Slot<T>,
-    ) {
-        let next = match prev {
-            Some(prev) => objects[prev].link_mut().next.replace(slot),
-            None => self.first.replace(slot),
-        };
-        match next {
-            Some(next) => objects[next].link_mut().prev = Some(slot),
-            None => self.last = Some(slot),
+        let prev = self.last.replace(slot);
+        match prev {
+            Some(prev) => objects[prev].link_mut().next = Some(slot),
+            None => self.first = Some(slot),
         }
-        *objects[slot].link_mut() = Link { prev, next };
+        *objects[slot].link_mut() = Link { prev, next: None };
     }
 
     pub(super) fn remove(&mut self, objects: &mut impl IndexMut<Slot<T>, Output = T>, slot: Slot<T>) {
@@ -114,11 +101,6 @@ impl LaneId {
     pub(super) const fn new(seconds: u32) -> Self {
         Self(NonZeroU32::MIN.saturating_add(seconds))
     }
-
-    /// The lane of what ended because something in this lane did.
-    pub(super) const fn of_dependants(self) -> Self {
-        Self(self.0.saturating_add(1 << 31))
-    }
 }
 
 /// What has a deadline.
@@ -133,6 +115,8 @@ struct Lane<T, L> {
     /// The deadline of its first object.
     soonest: Instant,
     list: List<T, L>,
+    /// The last of those that [`Lanes::due_and`] passed over for good.
+    passed: Option<Slot<T>>,
 }
 
 /// All objects of a scope, by lifetime and then by deadline.
@@ -164,21 +148,14 @@ impl<T, L> Lanes<T, L> {
 }
 
 impl<T: Linked<L> + Due, L> Lanes<T, L> {
-    /// Files an object in its lane, behind those of earlier deadlines. Later ones are walked past; there are hardly
-    /// any, because whoever files keeps apart what is not in order.
+    /// Files an object in its lane, where no deadline is later than its own.
     pub(super) fn file(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
         let (id, deadline) = (slab[slot].lane(), slab[slot].deadline());
         let at = self.0.iter().position(|lane| lane.id == id).unwrap_or_else(|| {
-            self.0.push(Lane { id, soonest: deadline, list: List::EMPTY });
+            self.0.push(Lane { id, soonest: deadline, list: List::EMPTY, passed: None });
             self.0.len() - 1
         });
-        let lane = &mut self.0[at];
-        let mut prev = lane.list.last;
-        while let Some(slot) = prev.filter(|&slot| slab[slot].deadline() > deadline) {
-            prev = slab[slot].link().prev;
-        }
-        lane.list.insert_after(slab, prev, slot);
-        lane.soonest = lane.soonest.min(deadline);
+        self.0[at].list.push(slab, slot);
     }
 
     /// Takes an object out of the lane it was filed in; its lane and deadline are still as they were then.
@@ -186,11 +163,34 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         let id = slab[slot].lane();
         let Some(at) = self.0.iter().position(|lane| lane.id == id) else { return };
         let lane = &mut self.0[at];
+        if lane.passed == Some(slot) {
+            lane.passed = slab[slot].link().prev;
+        }
         lane.list.remove(slab, slot);
         match lane.list.first() {
             Some(first) => lane.soonest = slab[first].deadline(),
             None => drop(self.0.swap_remove(at)),
         }
+    }
+
+    /// An object whose deadline has come and that is `wanted`. One that is not is passed over for good: it is looked at
+    /// once, however often this is asked.
+    pub(super) fn due_and(
+        &mut self,
+        slab: &Slab<T>,
+        now: Instant,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Option<Slot<T>> {
+        self.0.iter_mut().find_map(|lane| {
+            loop {
+                let next = lane.passed.map_or(lane.list.first(), |slot| slab[slot].link().next);
+                let due = next.filter(|&slot| slab[slot].deadline() <= now)?;
+                if wanted(&slab[due]) {
+                    return Some(due);
+                }
+                lane.passed = Some(due);
+            }
+        })
     }
 
     /// Every object whose deadline has come.
@@ -202,6 +202,14 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         self.0
             .iter()
             .flat_map(move |lane| lane.list.iter(slab).take_while(move |&slot| slab[slot].deadline() <= now))
+    }
+
+    /// Each lane knows the deadline of its first object; for the invariants.
+    pub(super) fn check(&self, slab: &Slab<T>, what: &str) {
+        for lane in &self.0 {
+            let first = lane.list.first().map(|slot| slab[slot].deadline());
+            assert_eq!(first, Some(lane.soonest), "{what}: the soonest deadline of a lane");
+        }
     }
 
     /// Every object, lane by lane in order, with the lane it is filed in; for the invariants.
@@ -255,7 +263,7 @@ mod tests {
     fn objects_come_due_in_the_order_of_their_deadlines() {
         let mut slab = Slab::new(16);
         let mut lanes = Lanes::<Thing, Anywhere>::default();
-        for (lane, deadline) in [(1, 10), (1, 20), (2, 15), (1, 12), (2, 5), (3, 40), (2, 15)] {
+        for (lane, deadline) in [(1, 10), (1, 12), (2, 5), (1, 20), (2, 15), (3, 40), (2, 15)] {
             let slot = slab.insert(|_| Thing { lane, deadline, link: Link::ALONE });
             lanes.file(&mut slab, slot);
         }

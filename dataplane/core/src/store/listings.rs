@@ -66,7 +66,7 @@ impl MemoryStore {
         let (caller, quotas) = (request.caller, request.quotas);
         let tenant = caller.tenant;
         let quota = quotas.listings_per_owner.saturating_add(freed);
-        if quotas.listings_per_owner == 0 || !self.has_room_for_owner(now, caller, quota) {
+        if !self.has_room_for_owner(now, caller, quota) {
             return Err(Refusal::QuotaExceeded(QuotaScope::Owner));
         }
         let quota = quotas.listings_per_tenant.saturating_add(freed);
@@ -79,7 +79,7 @@ impl MemoryStore {
             |it| it.listing_records.all().count_of(tenant) < share,
             |it| it.listing_records.work_off_one(now, Scope::Tenant(tenant)),
         );
-        if quotas.listings_per_tenant == 0 || !in_tenant || !in_share {
+        if !in_tenant || !in_share {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
         let in_pool = self.make_room(
@@ -237,11 +237,13 @@ impl MemoryStore {
             if let Some(code) = listing.join_code {
                 tenant.join_codes.remove(&code);
             }
+            if tenant.is_unused() {
+                self.tenants.remove(&id);
+            }
         }
         self.listings[slot].presence = [None; 2];
         self.note_joinable(slot);
         self.listings.remove(slot);
-        self.forget_tenant(id);
     }
 
     /// Changes a listing's lease, and with it where it is filed.

@@ -162,7 +162,7 @@ impl MemoryStore {
             return drain::when_drained(transition);
         }
         if let Some(caller) = transition.caller()
-            && self.revocations.bar_principal(now, caller)
+            && self.revocations.bars_principal(now, caller)
         {
             return Reply::Refused(Refusal::Revoked);
         }

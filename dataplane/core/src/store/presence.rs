@@ -97,12 +97,13 @@ impl MemoryStore {
         presence_remaining: Duration,
     ) -> PresenceGrant {
         let listing = &self.listings[slot];
-        let mut waiting = listing.waiting.iter(&self.attempts);
+        // A datagram that waited for too long may have proved nothing, and nobody is told then.
+        let waiting = listing.is_joinable(now).then(|| listing.waiting.iter(&self.attempts));
         PresenceGrant {
             lease_remaining: listing.lease_deadline.since(now),
             presence_remaining,
             draining: self.drain != DrainState::Serving,
-            pending: waiting.find_map(|attempt| self.notice(now, attempt)),
+            pending: waiting.into_iter().flatten().find_map(|attempt| self.notice(now, attempt)),
         }
     }
 

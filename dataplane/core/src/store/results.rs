@@ -8,7 +8,7 @@ use rendezvous_shared::time::Instant;
 
 use super::ends::End;
 use super::idempotency::roomy;
-use super::lanes::{Due, LaneId, Lanes, Link, Linked};
+use super::lanes::{Link, Linked, List};
 use super::records::OfPool;
 use super::slab::{Slab, Slot};
 use super::story::Story;
@@ -25,28 +25,26 @@ pub(super) struct AttemptResult {
 }
 
 impl AttemptResult {
-    pub(super) fn view(&self) -> AttemptView {
-        self.story.view(Phase::Ended(self.end.reason), self.end.at, Some(self.end.at))
-    }
-}
-
-impl Due for AttemptResult {
+    /// It can be asked for until then.
     fn deadline(&self) -> Instant {
         self.end.at.after(RESULT_LIFETIME)
     }
 
-    fn lane(&self) -> LaneId {
-        self.end.lane
+    pub(super) fn view(&self) -> AttemptView {
+        self.story.view(Phase::Ended(self.end.reason), self.end.at, Some(self.end.at))
     }
 }
 
 super::records::linked! { AttemptResult, OfPool: in_pool; }
 
 /// The results, bounded. A full pool keeps none: no older one is evicted for a newer.
+///
+/// They give their places back in the order in which they were kept. Attempts are not worked off quite in the order in
+/// which they end, so a result may hold its place until one before it can no longer be asked for.
 #[derive(Debug)]
 pub(super) struct Results {
     slab: Slab<AttemptResult>,
-    lanes: Lanes<AttemptResult, OfPool>,
+    in_order: List<AttemptResult, OfPool>,
     by_id: HashTable<Slot<AttemptResult>>,
     hasher: ahash::RandomState,
     /// Results that found no room.
@@ -57,7 +55,7 @@ impl Results {
     pub(super) fn new(limit: usize) -> Self {
         Self {
             slab: Slab::new(limit),
-            lanes: Lanes::default(),
+            in_order: List::EMPTY,
             by_id: HashTable::with_capacity(roomy(limit)),
             hasher: ahash::RandomState::new(),
             dropped: 0,
@@ -98,7 +96,7 @@ impl Results {
             return;
         }
         let slot = self.slab.insert(|_| result);
-        self.lanes.file(&mut self.slab, slot);
+        self.in_order.push(&mut self.slab, slot);
         let hash = self.hash(story.id());
         let Self { slab, by_id, hasher, .. } = self;
         by_id.insert_unique(hash, slot, |&slot| hasher.hash_one(slab[slot].story.id().to_bytes()));
@@ -106,25 +104,28 @@ impl Results {
 
     /// Forgets one whose time is over, if there is any.
     pub(super) fn work_off_one(&mut self, now: Instant) -> bool {
-        self.lanes.due(now).map(|slot| self.remove(slot)).is_some()
-    }
-
-    pub(super) fn soonest(&self) -> Option<Instant> {
-        self.lanes.soonest()
-    }
-
-    fn remove(&mut self, slot: Slot<AttemptResult>) {
-        self.lanes.take(&mut self.slab, slot);
+        let Some(slot) = self.in_order.first() else { return false };
+        if self.slab[slot].deadline() > now {
+            return false;
+        }
         let hash = self.hash(self.slab[slot].story.id());
         if let Ok(entry) = self.by_id.find_entry(hash, |&it| it == slot) {
             entry.remove();
         }
+        self.in_order.remove(&mut self.slab, slot);
         self.slab.remove(slot);
+        true
+    }
+
+    /// When the next place is given back.
+    pub(super) fn soonest(&self) -> Option<Instant> {
+        self.in_order.first().map(|slot| self.slab[slot].deadline())
     }
 
     pub(super) fn check(&self) {
+        assert!(self.slab.len() <= self.slab.limit(), "results over their ceiling");
         assert_eq!(self.by_id.len(), self.slab.len(), "the index of results");
-        super::invariants::check_lanes("results", &self.slab, &self.lanes, |_| true);
+        assert_eq!(self.in_order.iter(&self.slab).count(), self.slab.len(), "the list of results");
         for (slot, result) in self.slab.iter() {
             assert_eq!(self.slot(result.story.id()), Some(slot), "a result is not found by its id");
         }

@@ -74,7 +74,7 @@ impl Revocations {
     }
 
     /// Whether the caller itself is barred.
-    pub(super) fn bar_principal(&self, now: Instant, caller: Caller) -> bool {
+    pub(super) fn bars_principal(&self, now: Instant, caller: Caller) -> bool {
         self.live(now, caller.tenant, Barred::Principal(caller.principal)).is_some()
     }
 
@@ -204,7 +204,7 @@ impl MemoryStore {
         for slot in joined {
             let attempt = self.attempts[slot].id(self.attempts.handle(slot));
             if let Some(slot) = self.live_attempt(now, attempt) {
-                self.finish_attempt(now, slot, End::now(now, AttemptReason::Revoked));
+                self.finish_attempt(now, slot, End { at: now, reason: AttemptReason::Revoked });
             }
         }
         for slot in owned {

@@ -10,7 +10,7 @@ use super::lanes::List;
 use super::records::{Attempt, Listing, OfJoiner};
 use super::slab::Slot;
 
-/// A tenant that has listings or attempts.
+/// A tenant that has listings, and attempts at them.
 #[derive(Debug, Default)]
 pub(super) struct Tenant {
     pub(super) principals: BTreeMap<PrincipalId, Principal>,
@@ -80,7 +80,7 @@ impl Place {
 }
 
 impl Tenant {
-    /// Whether nothing is left of it.
+    /// Whether it has no listing any more, and so no attempt.
     pub(super) fn is_unused(&self) -> bool {
         self.principals.is_empty()
     }

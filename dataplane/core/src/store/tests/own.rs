@@ -5,7 +5,7 @@ use core::time::Duration;
 use rendezvous_shared::credential::{KeyId, MasterKey};
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
-use rendezvous_shared::limits::{BATCH_LEN_MAX, INTRODUCED_LIFETIME_MIN, LEASE_MAX, Limits};
+use rendezvous_shared::limits::{ATTEMPT_MAX, BATCH_LEN_MAX, INTRODUCED_LIFETIME_MIN, LEASE_MAX, Limits};
 use rendezvous_shared::outcome::{Pool, QuotaScope, Refusal};
 use rendezvous_shared::store::{
     Bind, BindAnswer, Caller, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
@@ -180,38 +180,95 @@ fn an_id_of_another_instance_names_nothing() {
     assert!(matches!(current.as_slice(), [Reply::Attempt(_), Reply::Deleted]), "{current:?}");
 }
 
-/// Who is at its share of the records is refused without those of others being taken apart that are over: however many
-/// they are, the request is no pause of the store.
-#[test]
-fn a_tenant_at_its_share_takes_only_its_own_apart() {
-    let limits = Limits { listings: 200, listing_records: 200, ..Limits::DEFAULT };
+/// Limits by which a tenant that may have one listing and one attempt has a share of one record of each.
+const TIGHT: Limits =
+    Limits { listings: 200, listing_records: 200, attempts: 200, attempt_records: 200, ..Limits::DEFAULT };
+const ONE_EACH: Quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 1 };
+
+/// A store that works off only what it must.
+fn idle() -> MemoryStore {
     let pace = Pace { per_transition: 0, per_call: 0 };
-    let mut store = MemoryStore::with_pace(limits, InstanceId(7), MasterKey::from_bytes([5; 32]), pace);
-    answers(&mut store, &registrations(100));
-    let caller = Caller { tenant: TenantId(2), ..caller(1) };
-    let own = |number| match registrations(1).pop() {
+    MemoryStore::with_pace(TIGHT, InstanceId(7), MasterKey::from_bytes([5; 32]), pace)
+}
+
+/// As the first of `of`, by tenant 2, which may have one.
+fn of_second(of: Vec<Transition>, number: usize, lifetime: Duration) -> Transition {
+    let (tenant, idempotency) = (TenantId(2), idempotency(number));
+    match of.into_iter().next() {
         Some(Transition::RegisterListing(it)) => {
-            let quotas = Quotas { listings_per_tenant: 1, ..QUOTAS };
-            let (idempotency, lease) = (idempotency(number), Duration::from_secs(300));
-            Transition::RegisterListing(Box::new(RegisterListing {
+            let caller = Caller { tenant, ..it.caller };
+            let it = RegisterListing { caller, quotas: ONE_EACH, idempotency, lease: lifetime, ..*it };
+            Transition::RegisterListing(Box::new(it))
+        }
+        Some(Transition::CreateAttempt(it)) => {
+            let caller = Caller { tenant, ..it.caller };
+            Transition::CreateAttempt(Box::new(CreateAttempt {
                 caller,
-                quotas,
+                quotas: ONE_EACH,
                 idempotency,
-                lease,
+                lifetime,
                 ..*it
             }))
         }
         other => panic!("{other:?}"),
-    };
+    }
+}
+
+/// To find that a tenant is at its share, nothing of others is taken apart that is over: however much it is, the
+/// request is no pause of the store.
+#[test]
+fn a_tenant_at_its_share_takes_only_its_own_apart() {
+    let mut store = idle();
+    answers(&mut store, &registrations(100));
+    let own = |number| of_second(registrations(1), number, LEASE_MAX);
     let registered = answers(&mut store, &[own(1)]);
     let [Reply::Registered(grant)] = registered.as_slice() else { panic!("{registered:?}") };
-    let delete = Transition::DeleteListing(DeleteListing { caller, listing: grant.view.id });
-    assert_eq!(answers(&mut store, &[delete]), [Reply::Deleted]);
-    let (all_of_others_over, mut replies) = (NOW.after(Duration::from_secs(121)), Vec::new());
-    store.apply(all_of_others_over, &[own(2)], &mut replies);
-    assert_eq!(replies, [Reply::Refused(Refusal::QuotaExceeded(QuotaScope::Tenant))]);
-    let held = |pool| store.stats().pools.iter().find(|it| it.pool == pool).map(|it| it.used);
-    assert_eq!((held(Pool::Listings), held(Pool::ListingRecords)), (Some(100), Some(101)));
+    let delete =
+        DeleteListing { caller: Caller { tenant: TenantId(2), ..caller(1) }, listing: grant.view.id };
+    // Behind all others, which end after a minute.
+    let later = NOW.after(Duration::from_secs(61));
+    assert_eq!(answers_at(&mut store, later, &[Transition::DeleteListing(delete)]), [Reply::Deleted]);
+    let records_over = NOW.after(Duration::from_secs(121));
+    let refused = answers_at(&mut store, records_over, &[own(2)]);
+    assert_eq!(refused, [Reply::Refused(Refusal::QuotaExceeded(QuotaScope::Tenant))]);
+    assert_eq!(used(&store, [Pool::Listings, Pool::ListingRecords]), [100, 101]);
+}
+
+/// The same of attempts.
+#[test]
+fn a_joining_tenant_at_its_share_takes_only_its_own_apart() {
+    let mut store = idle();
+    let (_, _, listing, _) = pair(&mut store);
+    answers(&mut store, &creations(listing, 50)[1..]);
+    let registered = answers(&mut store, &[of_second(registrations(1), 1, LEASE_MAX)]);
+    let [Reply::Registered(grant)] = registered.as_slice() else { panic!("{registered:?}") };
+    let key = grant.lease.presence_key;
+    let own = |number| of_second(creations(grant.view.id, 1), number, ATTEMPT_MAX);
+    let made = answers(&mut store, &[presence(key), own(1)]);
+    assert!(matches!(made.as_slice(), [Reply::Presence(_), Reply::AttemptCreated(_)]), "{made:?}");
+    // All attempts are over, and the records of others.
+    let later = NOW.after(Duration::from_secs(81));
+    let again = DatagramProof { sequence: 2, arrived: later, ..proof(key, 1) };
+    let again = Transition::RefreshPresence(RefreshPresence { proof: again });
+    let refused = answers_at(&mut store, later, &[again, own(2)]);
+    assert_eq!(refused[1], Reply::Refused(Refusal::QuotaExceeded(QuotaScope::Tenant)));
+    assert_eq!(used(&store, [Pool::Attempts, Pool::AttemptRecords]), [50, 51]);
+}
+
+/// Where attempts look full, listings that are over are looked at for attempts and left where they are.
+#[test]
+fn a_full_pool_of_attempts_takes_no_listing_apart() {
+    let mut store = idle();
+    let hosts = answers(&mut store, &registrations(100));
+    let Reply::Registered(host) = &hosts[0] else { panic!("{hosts:?}") };
+    let renewed = RenewLease { caller: caller(1), listing: host.view.id, version: 1, lease: Some(LEASE_MAX) };
+    answers(&mut store, &[Transition::RenewLease(renewed)]);
+    let later = NOW.after(Duration::from_secs(61));
+    let again = DatagramProof { arrived: later, ..proof(host.lease.presence_key, 1) };
+    let again = Transition::RefreshPresence(RefreshPresence { proof: again });
+    let made = answers_at(&mut store, later, &[vec![again], creations(host.view.id, 201)].concat());
+    assert_eq!(made[201], Reply::Refused(Refusal::CapacityExceeded(Pool::Attempts)));
+    assert_eq!(used(&store, [Pool::Listings, Pool::Attempts]), [100, 200]);
 }
 
 /// "Cleanup runs deterministically", and so does all else: the same history has the same answers, ids and keys included.
@@ -233,6 +290,9 @@ fn one_seed_gives_one_history() {
 #[test]
 fn it_shows_no_secret() {
     assert_eq!(format!("{:?}", store(7, 5)), format!("{:?}", store(7, 6)));
+    let mut store = store(7, 5);
+    pair(&mut store);
+    assert!(!format!("{store:?}").contains("5, 5, 5, 5"), "the key that ids are made with");
 }
 
 /// "Work per transition must not grow with the number of objects": what is to live on is filed with what lives as long.
