@@ -18,10 +18,8 @@ mod throughput;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
-    if let [mode, listings] = arguments.as_slice()
-        && mode == instructions::CHILD
-    {
-        return instructions::child(listings.parse().unwrap());
+    if instructions::counts(&arguments) {
+        return;
     }
     let parts: [(&str, fn()); 5] = [
         ("throughput", throughput::print),

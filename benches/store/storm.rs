@@ -5,7 +5,7 @@ use std::time::Duration;
 use rendezvous_shared::limits::{LEASE_MAX, Limits};
 use rendezvous_shared::store::{EphemeralRendezvousStore, Transition};
 
-use crate::fleet::{BATCH, Fleet};
+use crate::fleet::{BATCH, Fleet, Lifetimes};
 use crate::rounds::{cpu_seconds, shuffled, summary};
 
 const STORMS: usize = 15;
@@ -44,7 +44,7 @@ pub(crate) fn print() {
 
 /// A store at its ceilings.
 fn full(limits: Limits) -> Fleet {
-    let mut fleet = Fleet::new(limits);
+    let mut fleet = Fleet::new(limits, Lifetimes::FEW);
     fleet.register(limits.listings);
     let order = shuffled(limits.listings);
     for host in order.into_iter().take(limits.attempts) {
