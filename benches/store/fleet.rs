@@ -7,22 +7,23 @@ use rendezvous_core::store::MemoryStore;
 use rendezvous_shared::credential::{KeyId, MasterKey};
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
-use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN, LEASE_MAX, LEASE_MIN, Limits};
+use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN, LEASE_MAX, LEASE_MIN, Limits, REVOCATION_MIN};
 use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{
     Bind, Caller, CancelAttempt, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
     EphemeralRendezvousStore, IdempotencyKey, ListingDescription, ListingGrant, Quotas, RefreshPresence,
-    RegisterListing, RenewLease, Reply, Transition, Visibility,
+    RegisterListing, RenewLease, Reply, Revoke, Subject, Transition, Visibility,
 };
 use rendezvous_shared::time::Instant;
 
-const TENANTS: u32 = 8;
+pub(crate) const TENANTS: u32 = 8;
 const LISTINGS_PER_OWNER: u32 = 100;
 const NO_QUOTA: Quotas =
     Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
 /// Joiners, each of whom joins hosts of one tenant. Their principals are none of the hosts'.
 const JOINERS: u32 = 1_000;
 const FIRST_JOINER: u32 = 1_000_000;
+const OPERATOR: PrincipalId = PrincipalId(u32::MAX);
 /// Hosts refresh and renew in time for the shortest lease, even if nothing was done for as long again.
 const KEPT_EACH: Duration = Duration::from_millis(LEASE_MIN.as_millis() as u64 / 2);
 /// Datagrams in a batch, as a ring hands them over.
@@ -100,6 +101,7 @@ pub(crate) fn limits(listings: usize, attempts: usize) -> Limits {
         listing_records: 2 * listings,
         attempt_records: 4 * attempts,
         attempt_results: 2 * attempts,
+        revocations: Limits::DEFAULT.revocations * listings / Limits::DEFAULT.listings,
         ..Limits::DEFAULT
     }
 }
@@ -219,6 +221,12 @@ impl Fleet {
             note: None,
             lifetime: self.lifetimes.attempt(self.made),
         }))
+    }
+
+    /// An operator of a tenant bars a listing or a principal.
+    pub(crate) fn revocation(&self, tenant: TenantId, subject: Subject) -> Transition {
+        let caller = Caller { tenant, principal: OPERATOR, operator: true };
+        Transition::Revoke(Revoke { caller, subject, lifetime: REVOCATION_MIN })
     }
 
     /// A new attempt at a host.

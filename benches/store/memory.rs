@@ -1,12 +1,16 @@
 //! How many bytes does what is kept take, and does it grow once the ceilings are reached?
 
 use allocation_counter::measure;
+use rendezvous_shared::id::{PrincipalId, TenantId};
 use rendezvous_shared::limits::{Limits, REVOCATION_MIN};
 use rendezvous_shared::outcome::Pool;
-use rendezvous_shared::store::{EphemeralRendezvousStore, Reply};
+use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, Subject};
 
-use crate::fleet::{Fleet, Lifetimes, limits};
+use crate::fleet::{Fleet, Lifetimes, TENANTS, limits};
 use crate::rounds::shuffled;
+
+/// Principals from here on have nothing.
+const FIRST_BARRED: u32 = 1 << 31;
 
 pub(crate) fn print() {
     println!(
@@ -14,7 +18,7 @@ pub(crate) fn print() {
     );
     println!("held. In a turnover everything ends, some of it early, and every pool is filled again.\n");
     println!(
-        "| listings / attempts | a listing with its presence, record and indexes | all pools full but revocations | growth in turnovers after |"
+        "| listings / attempts | a listing with its presence, record and indexes | all pools full, revocations too | growth in turnovers after |"
     );
     println!("|---|---|---|---|");
     for (listings, attempts, turnovers) in [
@@ -84,10 +88,13 @@ impl Fleet {
                 assert!(matches!(self.one(cancel), Reply::Cancelled));
             }
         }
+        // Whom it bars does not matter: each takes a place.
+        for number in 0..self.pool(Pool::Revocations).1 as u32 {
+            let subject = Subject::Principal(PrincipalId(FIRST_BARRED + number));
+            let revoke = self.revocation(TenantId(number % TENANTS), subject);
+            assert!(matches!(self.one(revoke), Reply::Revoked(_)));
+        }
         let pools = self.store.stats().pools;
-        assert!(
-            pools.iter().filter(|it| it.pool != Pool::Revocations).all(|it| it.used == it.limit),
-            "{pools:?}"
-        );
+        assert!(pools.iter().all(|it| it.used == it.limit), "{pools:?}");
     }
 }
