@@ -11,14 +11,16 @@ use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN, LEASE_MAX, LEASE_MIN, 
 use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{
     Bind, Caller, CancelAttempt, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
-    EphemeralRendezvousStore, IdempotencyKey, ListingDescription, ListingGrant, Quotas, RefreshPresence,
-    RegisterListing, RenewLease, Reply, Revoke, Subject, Transition, Visibility,
+    EndPresence, EphemeralRendezvousStore, IdempotencyKey, ListingDescription, ListingGrant, Quotas,
+    RefreshPresence, RegisterListing, RenewLease, Reply, Report, Reporter, Revoke, Subject, Transition,
+    Visibility,
 };
 use rendezvous_shared::time::Instant;
+use rendezvous_shared::wire::ReportResult;
 
 pub(crate) const TENANTS: u32 = 8;
-const LISTINGS_PER_OWNER: u32 = 100;
-const NO_QUOTA: Quotas =
+pub(crate) const LISTINGS_PER_OWNER: u32 = 100;
+pub(crate) const NO_QUOTA: Quotas =
     Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
 /// Joiners, each of whom joins hosts of one tenant. Their principals are none of the hosts'.
 const JOINERS: u32 = 1_000;
@@ -204,6 +206,21 @@ impl Fleet {
     /// The next PRESENCE of a host.
     pub(crate) fn refresh(&mut self, host: usize) -> Transition {
         Transition::RefreshPresence(RefreshPresence { proof: self.host_proof(host) })
+    }
+
+    /// The BYE of a host.
+    pub(crate) fn bye(&mut self, host: usize) -> Transition {
+        Transition::EndPresence(EndPresence { proof: self.host_proof(host) })
+    }
+
+    /// What the host, by datagram, or the joiner, over HTTP, reports on an attempt.
+    pub(crate) fn report(&mut self, attempt: &Attempt, by_host: bool) -> Transition {
+        let reporter = if by_host {
+            Reporter::Datagram(self.host_proof(attempt.host))
+        } else {
+            Reporter::Caller(self.joiner(attempt.host))
+        };
+        Transition::Report(Report { reporter, attempt: attempt.id, result: ReportResult::Connected })
     }
 
     /// A renewal as its owner would ask for it next.

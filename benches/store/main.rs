@@ -9,10 +9,12 @@
 )]
 
 mod browse;
+mod clients;
 mod fleet;
 mod instructions;
 mod memory;
 mod rounds;
+mod stages;
 mod storm;
 mod throughput;
 
