@@ -17,6 +17,8 @@ mod planted;
 mod reached;
 #[path = "store_model/resolve.rs"]
 mod resolve;
+#[path = "store_model/scenes.rs"]
+mod scenes;
 #[path = "store_model/setups.rs"]
 mod setups;
 #[path = "store_model/side.rs"]

@@ -3,7 +3,7 @@
 use rendezvous_shared::limits::{Limits, PAGE_LEN_DEFAULT};
 use rendezvous_shared::store::{BrowseListings, Caller, Filter, Reply, Transition};
 
-use crate::fleet::{Fleet, limits};
+use crate::fleet::{Fleet, Lifetimes, limits};
 use crate::rounds::{Floor, ROUNDS, seconds, summary};
 
 const PAGES: usize = 200;
@@ -16,7 +16,7 @@ pub(crate) fn print() {
     println!("| listings | every second matches | the last attribute matches | picky |");
     println!("|---|---|---|---|");
     for listings in [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX] {
-        let mut fleet = Fleet::new(limits(listings, 1_000));
+        let mut fleet = Fleet::new(limits(listings, 1_000), Lifetimes::FEW);
         fleet.register_browsable(listings);
         let caller = fleet.hosts[0].caller;
         let filters = [

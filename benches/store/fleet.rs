@@ -7,19 +7,27 @@ use rendezvous_core::store::MemoryStore;
 use rendezvous_shared::credential::{KeyId, MasterKey};
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
-use rendezvous_shared::limits::{ATTEMPT_MIN, LEASE_MAX, Limits};
+use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN, LEASE_MAX, LEASE_MIN, Limits, REVOCATION_MIN};
+use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{
     Bind, Caller, CancelAttempt, Candidates, CreateAttempt, DatagramProof, DeleteListing, DescriptionParts,
-    EphemeralRendezvousStore, IdempotencyKey, ListingDescription, Quotas, RefreshPresence, RegisterListing,
-    RenewLease, Reply, Transition, Visibility,
+    EndPresence, EphemeralRendezvousStore, IdempotencyKey, ListingDescription, ListingGrant, Quotas,
+    RefreshPresence, RegisterListing, RenewLease, Reply, Report, Reporter, Revoke, Subject, Transition,
+    Visibility,
 };
 use rendezvous_shared::time::Instant;
+use rendezvous_shared::wire::ReportResult;
 
-const TENANTS: u32 = 8;
-const LISTINGS_PER_OWNER: u32 = 100;
-const NO_QUOTA: Quotas =
+pub(crate) const TENANTS: u32 = 8;
+pub(crate) const LISTINGS_PER_OWNER: u32 = 100;
+pub(crate) const NO_QUOTA: Quotas =
     Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
-const JOINER: PrincipalId = PrincipalId(1_000_000);
+/// Joiners, each of whom joins hosts of one tenant. Their principals are none of the hosts'.
+const JOINERS: u32 = 1_000;
+const FIRST_JOINER: u32 = 1_000_000;
+const OPERATOR: PrincipalId = PrincipalId(u32::MAX);
+/// Hosts refresh and renew in time for the shortest lease, even if nothing was done for as long again.
+const KEPT_EACH: Duration = Duration::from_millis(LEASE_MIN.as_millis() as u64 / 2);
 /// Datagrams in a batch, as a ring hands them over.
 pub(crate) const BATCH: usize = 64;
 
@@ -43,12 +51,47 @@ pub(crate) struct Attempt {
     pub(crate) number: u32,
 }
 
+/// How long what is made is to live. Whatever lives equally long is in one lane of the store.
+#[derive(Clone, Copy)]
+pub(crate) enum Lifetimes {
+    /// All leases alike, and all attempts.
+    One { lease: Duration, attempt: Duration },
+    /// Each whole second that is allowed, in turn.
+    All,
+}
+
+impl Lifetimes {
+    /// Two lanes, and as many things that last as can be beside as few that do not.
+    pub(crate) const FEW: Self = Self::One { lease: LEASE_MAX, attempt: ATTEMPT_MIN };
+
+    fn lease(self, ordinal: u64) -> Duration {
+        match self {
+            Self::One { lease, .. } => lease,
+            Self::All => in_turn(ordinal, LEASE_MIN, LEASE_MAX),
+        }
+    }
+
+    fn attempt(self, ordinal: u64) -> Duration {
+        match self {
+            Self::One { attempt, .. } => attempt,
+            Self::All => in_turn(ordinal, ATTEMPT_MIN, ATTEMPT_MAX),
+        }
+    }
+}
+
+fn in_turn(ordinal: u64, min: Duration, max: Duration) -> Duration {
+    Duration::from_secs(min.as_secs() + ordinal % (max.as_secs() - min.as_secs() + 1))
+}
+
 /// The store, its time, and all hosts.
 pub(crate) struct Fleet {
     pub(crate) store: MemoryStore,
     pub(crate) now: Instant,
     pub(crate) hosts: Vec<Host>,
     pub(crate) replies: Vec<Reply>,
+    pub(crate) lifetimes: Lifetimes,
+    /// When all hosts last refreshed and renewed.
+    kept: Instant,
     made: u64,
 }
 
@@ -66,10 +109,11 @@ pub(crate) fn limits(listings: usize, attempts: usize) -> Limits {
 
 impl Fleet {
     /// An empty store with these ceilings.
-    pub(crate) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits, lifetimes: Lifetimes) -> Self {
         let store = MemoryStore::new(limits, InstanceId(1), MasterKey::from_bytes([7; 32]));
         let now = Instant::from_millis(1_000);
-        Self { store, now, hosts: Vec::new(), replies: Vec::with_capacity(BATCH), made: 0 }
+        let replies = Vec::with_capacity(BATCH);
+        Self { store, now, hosts: Vec::new(), replies, lifetimes, kept: now, made: 0 }
     }
 
     /// `count` more listings, each with a fresh presence.
@@ -95,7 +139,7 @@ impl Fleet {
             quotas: NO_QUOTA,
             idempotency: self.idempotency(),
             description: ListingDescription::new(&parts).unwrap(),
-            lease: LEASE_MAX,
+            lease: self.lifetimes.lease(self.made),
         }
     }
 
@@ -120,26 +164,37 @@ impl Fleet {
         }
     }
 
-    fn registered(&mut self, request: RegisterListing, number: u32) {
+    pub(crate) fn registered(&mut self, request: RegisterListing, number: u32) {
         let caller = request.caller;
         let Reply::Registered(grant) = self.one(Transition::RegisterListing(Box::new(request))) else {
             panic!("not registered");
         };
-        let (listing, key) = (grant.view.id, grant.lease.presence_key);
-        self.hosts.push(Host { caller, listing, key, version: 1, number, sequence: 0 });
-        let refresh = self.refresh(self.hosts.len() - 1);
+        let host = self.enrol(&grant, caller, number);
+        let refresh = self.refresh(host);
         assert!(matches!(self.one(refresh), Reply::Presence(_)));
     }
 
-    pub(crate) fn delete(&mut self, host: usize) {
-        let Host { caller, listing, .. } = self.hosts[host];
-        self.one(Transition::DeleteListing(DeleteListing { caller, listing }));
+    /// The place of the host that was just granted its listing.
+    pub(crate) fn enrol(&mut self, grant: &ListingGrant, caller: Caller, number: u32) -> usize {
+        let (listing, key) = (grant.view.id, grant.lease.presence_key);
+        self.hosts.push(Host { caller, listing, key, version: 1, number, sequence: 0 });
+        self.hosts.len() - 1
     }
 
-    pub(crate) fn cancel(&mut self, attempt: &Attempt) {
-        let caller = Caller { principal: JOINER, ..self.hosts[attempt.host].caller };
-        let reply = self.one(Transition::CancelAttempt(CancelAttempt { caller, attempt: attempt.id }));
-        assert!(matches!(reply, Reply::Cancelled));
+    pub(crate) fn deletion(&self, host: usize) -> Transition {
+        let Host { caller, listing, .. } = self.hosts[host];
+        Transition::DeleteListing(DeleteListing { caller, listing })
+    }
+
+    pub(crate) fn cancellation(&self, attempt: &Attempt) -> Transition {
+        let caller = self.joiner(attempt.host);
+        Transition::CancelAttempt(CancelAttempt { caller, attempt: attempt.id })
+    }
+
+    /// Whoever joins this host.
+    pub(crate) fn joiner(&self, host: usize) -> Caller {
+        let Host { caller, number, .. } = self.hosts[host];
+        Caller { principal: PrincipalId(FIRST_JOINER + number % JOINERS), ..caller }
     }
 
     fn idempotency(&mut self) -> IdempotencyKey {
@@ -152,6 +207,21 @@ impl Fleet {
         Transition::RefreshPresence(RefreshPresence { proof: self.host_proof(host) })
     }
 
+    /// The BYE of a host.
+    pub(crate) fn bye(&mut self, host: usize) -> Transition {
+        Transition::EndPresence(EndPresence { proof: self.host_proof(host) })
+    }
+
+    /// What the host, by datagram, or the joiner, over HTTP, reports on an attempt.
+    pub(crate) fn report(&mut self, attempt: &Attempt, by_host: bool) -> Transition {
+        let reporter = if by_host {
+            Reporter::Datagram(self.host_proof(attempt.host))
+        } else {
+            Reporter::Caller(self.joiner(attempt.host))
+        };
+        Transition::Report(Report { reporter, attempt: attempt.id, result: ReportResult::Connected })
+    }
+
     /// A renewal as its owner would ask for it next.
     pub(crate) fn renewal(&self, host: usize) -> Transition {
         let Host { caller, listing, version, .. } = self.hosts[host];
@@ -159,16 +229,27 @@ impl Fleet {
     }
 
     pub(crate) fn creation(&mut self, host: usize) -> Transition {
-        let Host { caller, listing, .. } = self.hosts[host];
-        let caller = Caller { principal: JOINER, ..caller };
         Transition::CreateAttempt(Box::new(CreateAttempt {
-            caller,
+            caller: self.joiner(host),
             quotas: NO_QUOTA,
             idempotency: self.idempotency(),
-            listing,
+            listing: self.hosts[host].listing,
             note: None,
-            lifetime: ATTEMPT_MIN,
+            lifetime: self.lifetimes.attempt(self.made),
         }))
+    }
+
+    /// An operator of a tenant bars a listing or a principal.
+    pub(crate) fn revocation(&self, tenant: TenantId, subject: Subject) -> Transition {
+        let caller = Caller { tenant, principal: OPERATOR, operator: true };
+        Transition::Revoke(Revoke { caller, subject, lifetime: REVOCATION_MIN })
+    }
+
+    /// A new attempt at a host.
+    pub(crate) fn join(&mut self, host: usize) -> Attempt {
+        let create = self.creation(host);
+        let reply = self.one(create);
+        self.granted(&reply, host)
     }
 
     /// The attempt that the last reply granted.
@@ -197,16 +278,36 @@ impl Fleet {
         self.replies.pop().unwrap()
     }
 
-    /// All hosts refresh and renew, ten seconds on.
-    pub(crate) fn live_on(&mut self) {
-        self.now = self.now.after(Duration::from_secs(10));
-        for host in 0..self.hosts.len() {
-            let refresh = self.refresh(host);
-            assert!(matches!(self.one(refresh), Reply::Presence(_)));
-            let renewal = self.renewal(host);
-            assert!(matches!(self.one(renewal), Reply::Renewed(_)));
-            self.hosts[host].version += 1;
+    /// Time passes. Hosts keep their presences and leases, which nobody measures.
+    pub(crate) fn pass(&mut self, time: Duration) {
+        self.now = self.now.after(time);
+        if self.now.since(self.kept) >= KEPT_EACH {
+            (0..self.hosts.len()).for_each(|host| self.keep(host));
+            self.kept = self.now;
         }
+    }
+
+    /// A host refreshes and renews.
+    pub(crate) fn keep(&mut self, host: usize) {
+        let refresh = self.refresh(host);
+        assert!(matches!(self.one(refresh), Reply::Presence(_)));
+        let renewal = self.renewal(host);
+        assert!(matches!(self.one(renewal), Reply::Renewed(_)));
+        self.hosts[host].version += 1;
+    }
+
+    /// Everything that is over is worked off.
+    pub(crate) fn settle(&mut self) {
+        while self.store.next_deadline().is_some_and(|at| at <= self.now) {
+            self.store.expire(self.now);
+        }
+    }
+
+    /// What a pool holds, and its ceiling.
+    pub(crate) fn pool(&self, pool: Pool) -> (usize, usize) {
+        let pools = self.store.stats().pools;
+        let usage = pools.iter().find(|it| it.pool == pool).unwrap();
+        (usage.used, usage.limit)
     }
 }
 

@@ -10,11 +10,12 @@ use std::process::Command;
 use rendezvous_shared::limits::Limits;
 use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, Transition};
 
-use crate::fleet::{Attempt, BATCH, Fleet, limits};
+use crate::fleet::{Attempt, BATCH, Fleet, Lifetimes, limits};
 use crate::rounds::shuffled;
 
-/// The argument that makes this process the one that is counted.
-pub(crate) const CHILD: &str = "--count-instructions";
+/// The argument that makes this process the one that is counted, and the same with all lifetimes.
+const CHILD: &str = "--count-instructions";
+const CHILD_ALL: &str = "--count-instructions-of-all-lifetimes";
 const COUNT: usize = 8 * BATCH;
 const MEASURED: [&str; 7] = ["refresh", "bind", "introduce", "renew", "register", "delete", "create"];
 
@@ -23,30 +24,36 @@ pub(crate) fn print() {
         println!("valgrind is not installed: nothing counted");
         return;
     }
-    let sizes = [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX];
-    let counts = sizes.map(count);
     println!(
-        "Instructions each, of {COUNT} in batches of {BATCH}; in brackets the multiple of the first column.\n"
+        "Instructions each, of {COUNT} in batches of {BATCH}; in brackets the multiple of the first column."
     );
-    println!("| | {} |", sizes.map(|it| format!("{it} listings")).join(" | "));
-    println!("|---|---|---|---|");
+    println!("As an aside, the last column: leases and attempts last every whole second that is allowed.\n");
+    let sizes = [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX];
+    let mut stores: Vec<_> =
+        sizes.map(|it| (format!("{it} listings"), count(it, Lifetimes::FEW))).into_iter().collect();
+    let spread = count(Limits::DEFAULT.listings, Lifetimes::All);
+    stores.push((format!("{} listings, all lifetimes", Limits::DEFAULT.listings), spread));
+    let names: Vec<_> = stores.iter().map(|(name, _)| &**name).collect();
+    println!("| | {} |", names.join(" | "));
+    println!("|---|---|---|---|---|");
     for name in MEASURED {
-        let first = counts[0][name];
-        let cells = counts.each_ref().map(|it| format!("{:.0} [{:.3}]", it[name], it[name] / first));
-        println!("| {name} | {} |", cells.join(" | "));
+        let first = stores[0].1[name];
+        let cells = stores.iter().map(|(_, it)| format!("{:.0} [{:.3}]", it[name], it[name] / first));
+        println!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
 }
 
 /// Instructions of each kind of transition in a store of that many listings.
-fn count(listings: usize) -> BTreeMap<&'static str, f64> {
-    let folder =
-        std::env::temp_dir().join(format!("rendezvous-instructions-{}-{listings}", std::process::id()));
+fn count(listings: usize, lifetimes: Lifetimes) -> BTreeMap<&'static str, f64> {
+    let mode = if matches!(lifetimes, Lifetimes::All) { CHILD_ALL } else { CHILD };
+    let folder = format!("rendezvous-instructions-{}{mode}-{listings}", std::process::id());
+    let folder = std::env::temp_dir().join(folder);
     std::fs::create_dir_all(&folder).unwrap();
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--quiet"]);
     command.arg("--dump-after=*measured_batches*");
     command.arg(format!("--callgrind-out-file={}", folder.join("out").display()));
-    command.arg(std::env::current_exe().unwrap()).args([CHILD, &listings.to_string()]);
+    command.arg(std::env::current_exe().unwrap()).args([mode, &listings.to_string()]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let counts = MEASURED
@@ -65,9 +72,21 @@ fn total(path: &Path) -> f64 {
     line.unwrap().trim().parse().unwrap()
 }
 
+/// Whether this process was started to be counted; then it is done.
+pub(crate) fn counts(arguments: &[String]) -> bool {
+    let [mode, listings] = arguments else { return false };
+    let lifetimes = match mode.as_str() {
+        CHILD => Lifetimes::FEW,
+        CHILD_ALL => Lifetimes::All,
+        _ => return false,
+    };
+    child(listings.parse().unwrap(), lifetimes);
+    true
+}
+
 /// What is counted: each kind once, in the order of [`MEASURED`]. Attempts that are bound are made before, uncounted.
-pub(crate) fn child(listings: usize) {
-    let mut fleet = Fleet::new(limits(listings + COUNT, (listings * 2 / 5).max(4_000)));
+fn child(listings: usize, lifetimes: Lifetimes) {
+    let mut fleet = Fleet::new(limits(listings + COUNT, (listings * 2 / 5).max(4_000)), lifetimes);
     fleet.register(listings);
     let hosts: Vec<_> = shuffled(listings).into_iter().take(COUNT).collect();
     let refreshes: Vec<_> = hosts.iter().map(|&host| fleet.refresh(host)).collect();
@@ -77,14 +96,7 @@ pub(crate) fn child(listings: usize) {
         .map(|number| Transition::RegisterListing(Box::new(fleet.registration(number))))
         .collect();
     counted(&mut fleet, &refreshes);
-    let made: Vec<Attempt> = hosts
-        .iter()
-        .map(|&host| {
-            let create = fleet.creation(host);
-            let reply = fleet.one(create);
-            fleet.granted(&reply, host)
-        })
-        .collect();
+    let made: Vec<Attempt> = hosts.iter().map(|&host| fleet.join(host)).collect();
     let binds: Vec<_> = made.iter().map(|it| fleet.bind_joiner(it)).collect();
     counted(&mut fleet, &binds);
     let binds: Vec<_> = made.iter().map(|it| fleet.bind_host(it)).collect();

@@ -9,19 +9,19 @@
 )]
 
 mod browse;
+mod clients;
 mod fleet;
 mod instructions;
 mod memory;
 mod rounds;
+mod stages;
 mod storm;
 mod throughput;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
-    if let [mode, listings] = arguments.as_slice()
-        && mode == instructions::CHILD
-    {
-        return instructions::child(listings.parse().unwrap());
+    if instructions::counts(&arguments) {
+        return;
     }
     let parts: [(&str, fn()); 5] = [
         ("throughput", throughput::print),

@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use rendezvous_shared::limits::Limits;
+use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{BindAnswer, DeleteListing, EphemeralRendezvousStore, Reply, Transition};
 
-use crate::fleet::{Attempt, BATCH, Fleet, limits};
+use crate::fleet::{Attempt, BATCH, Fleet, Lifetimes, limits};
 use crate::rounds::{Floor, ROUNDS, cpu_seconds, shuffled, summary};
 
 /// Transitions measured in a round.
 const COUNT: usize = 64 * 1024;
 
-/// Figures of one size, in nanoseconds for each.
+/// Figures of one store, in nanoseconds for each.
 struct Costs {
-    listings: usize,
+    name: String,
     rows: Vec<(&'static str, Vec<f64>)>,
     floor: Vec<f64>,
 }
@@ -23,33 +24,48 @@ pub(crate) fn print() {
         "ns each, median of {ROUNDS} rounds (min-max); in brackets the multiple of a hash map's update in the"
     );
     println!(
-        "same rounds. An attempt is create, bind, bind with introduction, and all that ends of it later.\n"
+        "same rounds. An attempt is create, bind, bind with introduction, and all that ends of it later."
     );
-    let sizes = [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX].map(costs);
-    println!("| | {} |", sizes.each_ref().map(|it| format!("{} listings", it.listings)).join(" | "));
-    println!("|---|---|---|---|");
-    for row in 0..sizes[0].rows.len() {
-        let cells = sizes.each_ref().map(|size| {
-            let (it, floor) = (summary(size.rows[row].1.clone()), summary(size.floor.clone()));
+    println!(
+        "In the last column leases and attempts last every whole second that is allowed, elsewhere one.\n"
+    );
+    let sizes = [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX];
+    let mut stores: Vec<_> = sizes.into_iter().map(|it| costs(it, Lifetimes::FEW)).collect();
+    let mut spread = costs(Limits::DEFAULT.listings, Lifetimes::All);
+    spread.name += ", all lifetimes";
+    stores.push(spread);
+    let names: Vec<_> = stores.iter().map(|it| &*it.name).collect();
+    println!("| | {} |", names.join(" | "));
+    println!("|---|---|---|---|---|");
+    for row in 0..stores[0].rows.len() {
+        let cells = stores.iter().map(|store| {
+            let (it, floor) = (summary(store.rows[row].1.clone()), summary(store.floor.clone()));
             format!("{:.0} ({:.0}-{:.0}) [{:.1}]", it.median, it.min, it.max, it.median / floor.median)
         });
-        println!("| {} | {} |", sizes[0].rows[row].0, cells.join(" | "));
+        println!("| {} | {} |", stores[0].rows[row].0, cells.collect::<Vec<_>>().join(" | "));
     }
-    for size in &sizes {
-        for (name, values) in size.rows.iter().filter(|(name, _)| ["refresh", "attempt"].contains(name)) {
+    let refresh = |at: usize| summary(stores[at].rows[0].1.clone()).median;
+    println!(
+        "\nrefresh at {} takes {:.1} times what it takes at {}",
+        names[2],
+        refresh(2) / refresh(0),
+        names[0]
+    );
+    for store in &stores {
+        for (name, values) in store.rows.iter().filter(|(name, _)| ["refresh", "attempt"].contains(name)) {
             let million = 1e3 / summary(values.clone()).median;
-            println!("\n{name} at {} listings: {million:.2} million a second", size.listings);
+            println!("\n{name} at {}: {million:.2} million a second", store.name);
         }
     }
 }
 
-fn costs(listings: usize) -> Costs {
+fn costs(listings: usize, lifetimes: Lifetimes) -> Costs {
     let attempts = (listings * 2 / 5).max(4_000);
     // One place more, so that one can go and one can come.
     let places = limits(listings + BATCH, attempts);
     // What is deleted leaves its record for six minutes, which the bench does not wait for.
     let listing_records = places.listing_records + ROUNDS * COUNT / 8;
-    let mut fleet = Fleet::new(Limits { listing_records, ..places });
+    let mut fleet = Fleet::new(Limits { listing_records, ..places }, lifetimes);
     fleet.register(listings);
     let order = shuffled(listings);
     let mut floor = Floor::new(listings);
@@ -64,7 +80,7 @@ fn costs(listings: usize) -> Costs {
         rows[3].1.push(churn(&mut fleet, COUNT / 8));
         fleet.live_on();
     }
-    Costs { listings, rows: rows.into(), floor: floors }
+    Costs { name: format!("{listings} listings"), rows: rows.into(), floor: floors }
 }
 
 /// Until as many things end as begin: records of attempts last longest.
@@ -72,6 +88,22 @@ fn warm_up(fleet: &mut Fleet, order: &[usize]) {
     for _ in 0..8 {
         cycles(fleet, order, 4_096);
         fleet.live_on();
+    }
+}
+
+impl Fleet {
+    fn live_on(&mut self) {
+        (0..2).for_each(|_| self.pass(Duration::from_secs(5)));
+    }
+
+    /// Between two batches of attempts, so that no pool overflows: of short attempts the records last longest, of all
+    /// lifetimes the attempts themselves are most.
+    fn pace(&self) -> Duration {
+        let turnover = match self.lifetimes {
+            Lifetimes::One { .. } => Duration::from_millis(17_500),
+            Lifetimes::All => Duration::from_secs(40),
+        };
+        turnover / self.pool(Pool::Attempts).1 as u32 * BATCH as u32
     }
 }
 
@@ -104,14 +136,11 @@ fn renewals(fleet: &mut Fleet, order: &[usize]) -> f64 {
     spent / hosts.len() as f64
 }
 
-/// Whole attempts, at the rate at which the records of attempts last: so each time as much ends as begins.
+/// Whole attempts, at the rate at which they end: so each time as much ends as begins.
 fn cycles(fleet: &mut Fleet, order: &[usize], count: usize) -> f64 {
-    let attempts = fleet.store.stats().pools[1].limit;
-    let pace = Duration::from_secs(70) / (4 * attempts) as u32 * BATCH as u32;
+    let pace = fleet.pace();
     let mut spent = 0.0;
-    for (turn, hosts) in
-        order.iter().cycle().copied().take(count).collect::<Vec<_>>().chunks(BATCH).enumerate()
-    {
+    for hosts in order.iter().cycle().copied().take(count).collect::<Vec<_>>().chunks(BATCH) {
         let creates: Vec<_> = hosts.iter().map(|&host| fleet.creation(host)).collect();
         let mut made: Vec<Attempt> = Vec::new();
         spent += apply(fleet, &creates);
@@ -126,11 +155,7 @@ fn cycles(fleet: &mut Fleet, order: &[usize], count: usize) -> f64 {
         spent += apply(fleet, &binds);
         let introduced = |it: &Reply| matches!(it, Reply::Bind(BindAnswer::Introduced { .. }));
         assert!(fleet.replies.iter().all(introduced));
-        fleet.now = fleet.now.after(pace);
-        // Presences last thirty seconds; what keeps them is not measured here.
-        if fleet.now.as_millis() % 10_000 < pace.as_millis() as u64 || turn == 0 {
-            fleet.live_on();
-        }
+        fleet.pass(pace);
     }
     spent / count as f64
 }

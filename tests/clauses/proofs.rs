@@ -10,6 +10,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("node", "dataplane/node/src"),
     ("hand-overs", "tests/interleavings"),
     ("control", "control/src"),
+    ("model", "tests/store_model"),
     ("clauses", "tests/clauses"),
     ("dependencies", "tests/dependencies"),
     ("e2e", "tests/end_to_end"),

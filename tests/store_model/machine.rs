@@ -79,9 +79,24 @@ impl Model {
         } else {
             self.from = self.now;
         }
+        if let Step::Scene(asks) = step {
+            self.last.clear();
+            for (wait, ask) in asks {
+                self.now = self.now.after(*wait);
+                self.side.store.expire(self.now);
+                self.last.extend(self.side.batch(self.now, core::slice::from_ref(ask)));
+                self.look();
+            }
+            return;
+        }
         self.side.store.expire(self.now);
         self.last = self.side.take(self.from, step);
         self.now = self.from.after(Side::<NaiveStore>::duration(step));
+        self.look();
+    }
+
+    /// Looks at what can be joined now.
+    fn look(&mut self) {
         self.side.store.expire(self.now);
         self.seen.push_back((self.now, self.side.store.fresh_listings()));
         let (now, seen) = (self.now, &mut self.seen);

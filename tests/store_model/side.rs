@@ -15,7 +15,7 @@ use rendezvous_shared::store::{
 };
 use rendezvous_shared::time::Instant;
 
-use crate::steps::{Datagram, Key, MadeWith, Pick, Sequence, Spot, Step, Who};
+use crate::steps::{Arrived, Ask, Datagram, Key, MadeWith, Pick, Sequence, Spot, Step, Who};
 
 /// A listing that was granted.
 #[derive(Clone)]
@@ -79,15 +79,14 @@ impl<S: EphemeralRendezvousStore> Side<S> {
     /// Takes a step that begins at `now` and returns the answers, normalised.
     pub(crate) fn take(&mut self, now: Instant, step: &Step) -> Vec<Reply> {
         match step {
-            Step::Ask(_, asks) => {
-                let batch: Vec<Transition> = asks.iter().map(|ask| self.resolve(now, ask)).collect();
-                let mut replies = Vec::new();
-                self.store.apply(now, &batch, &mut replies);
-                assert_eq!(replies.len(), batch.len(), "one reply for each transition");
-                for (transition, reply) in batch.iter().zip(&replies) {
-                    self.learn(transition, reply);
-                }
-                replies.into_iter().map(|it| self.normal(it)).collect()
+            Step::Ask(_, asks) => self.batch(now, asks),
+            Step::Scene(asks) => {
+                let mut at = now;
+                let mut ask = |(wait, ask): &(Duration, Ask)| {
+                    at = at.after(*wait);
+                    self.batch(at, core::slice::from_ref(ask))
+                };
+                asks.iter().flat_map(&mut ask).collect()
             }
             Step::Walk { who, owned, protocol, filter, limit } => {
                 let caller = self.caller(*who, None);
@@ -103,7 +102,19 @@ impl<S: EphemeralRendezvousStore> Side<S> {
         }
     }
 
-    /// How long a step takes.
+    /// Asks for all of it at once.
+    pub(crate) fn batch(&mut self, now: Instant, asks: &[Ask]) -> Vec<Reply> {
+        let batch: Vec<Transition> = asks.iter().map(|ask| self.resolve(now, ask)).collect();
+        let mut replies = Vec::new();
+        self.store.apply(now, &batch, &mut replies);
+        assert_eq!(replies.len(), batch.len(), "one reply for each transition");
+        for (transition, reply) in batch.iter().zip(&replies) {
+            self.learn(transition, reply);
+        }
+        replies.into_iter().map(|it| self.normal(it)).collect()
+    }
+
+    /// How long a step takes that is no scene.
     pub(crate) fn duration(step: &Step) -> Duration {
         match step {
             Step::KeepAlive { .. } => LEASE_MAX * Self::renewals(),
@@ -268,7 +279,10 @@ impl<S: EphemeralRendezvousStore> Side<S> {
         let before = |at: Instant, by: Duration| {
             Instant::from_nanos(at.as_nanos().saturating_sub(by.as_nanos() as u64))
         };
-        let arrived = before(now, datagram.age);
+        let arrived = match datagram.arrived {
+            Arrived::Ago(age) => before(now, age),
+            Arrived::Ahead(by) => now.after(by),
+        };
         DatagramProof {
             key_id: self.key(role, of, with),
             source: endpoint(role, datagram.from, datagram.v6),

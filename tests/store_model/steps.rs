@@ -32,6 +32,8 @@ impl fmt::Debug for Setup {
 pub(crate) enum Step {
     /// Waits, then asks for all of it at once, in one batch.
     Ask(Wait, Vec<Ask>),
+    /// Waits and asks for one thing, and so on: what is asked knows what was answered before.
+    Scene(Vec<(Duration, Ask)>),
     /// Browses page by page to the end.
     Walk { who: Who, owned: bool, protocol: Option<u8>, filter: Filtered, limit: usize },
     /// Lists revocations page by page to the end.
@@ -156,6 +158,18 @@ pub(crate) enum Spot {
     Peers,
 }
 
+/// When a datagram arrived, seen from the time of its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    Ago(Duration),
+    /// It was stamped after the clock was read for the batch.
+    Ahead(Duration),
+}
+
+impl Arrived {
+    pub(crate) const NOW: Self = Self::Ago(Duration::ZERO);
+}
+
 /// What is particular to a datagram.
 #[derive(Clone, Copy)]
 pub(crate) struct Datagram {
@@ -164,8 +178,8 @@ pub(crate) struct Datagram {
     /// Its session; 0 for the one that its key used last.
     pub(crate) session: u8,
     pub(crate) sequence: Sequence,
-    /// How long ago it arrived, and how long before that its cookie was issued.
-    pub(crate) age: Duration,
+    pub(crate) arrived: Arrived,
+    /// How long before that its cookie was issued.
     pub(crate) cookie_age: Duration,
     /// The last byte of the local address that it asked, if it is told.
     pub(crate) local: Option<u8>,
@@ -174,14 +188,14 @@ pub(crate) struct Datagram {
 impl fmt::Debug for Datagram {
     /// What is unusual of it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { from, v6, session, sequence, age, cookie_age, local } = self;
+        let Self { from, v6, session, sequence, arrived, cookie_age, local } = self;
         let family = if *v6 { "v6" } else { "v4" };
         write!(f, "({family}, {from:?}, {sequence:?}")?;
         if *session != 0 {
             write!(f, ", session {session}")?;
         }
-        if !age.is_zero() || !cookie_age.is_zero() {
-            write!(f, ", {age:?} old, cookie {cookie_age:?} older")?;
+        if *arrived != Arrived::NOW || !cookie_age.is_zero() {
+            write!(f, ", arrived {arrived:?}, cookie {cookie_age:?} older")?;
         }
         local.map_or(Ok(()), |local| write!(f, ", at {local}"))?;
         f.write_str(")")

@@ -14,12 +14,13 @@ use rendezvous_shared::store::Quotas;
 use rendezvous_shared::wire::ReportResult;
 
 use crate::REVOCATIONS;
+use crate::scenes;
 use crate::steps::{
-    Allowed, Ask, Bar, Datagram, Filtered, Key, MadeWith, Pick, Published, Sequence, Spot, Step, Version,
-    Wait, Who,
+    Allowed, Arrived, Ask, Bar, Datagram, Filtered, Key, MadeWith, Pick, Published, Sequence, Spot, Step,
+    Version, Wait, Who,
 };
 
-const NANO: Duration = Duration::from_nanos(1);
+pub(crate) const NANO: Duration = Duration::from_nanos(1);
 const SECOND: Duration = Duration::from_secs(1);
 const NO_QUOTA: Quotas =
     Quotas { listings_per_owner: u32::MAX, listings_per_tenant: u32::MAX, attempts_per_tenant: u32::MAX };
@@ -128,18 +129,25 @@ fn datagram() -> BoxedStrategy<Datagram> {
         (1, select(exactly).prop_map(Sequence::Exactly).boxed()),
     ]);
     let ages = vec![NANO, SECOND, 10 * SECOND, PROOF_AGE_MAX - NANO, PROOF_AGE_MAX, PROOF_AGE_MAX + NANO];
-    let age = weighted(vec![(30, just(Duration::ZERO)), (4, just(NANO)), (3, select(ages).boxed())]);
+    // Mostly by as little as a batch takes; by so much that nothing proved then would end in a history, too.
+    let ahead = vec![NANO, Duration::from_millis(1), SECOND, 20 * SECOND, PROOF_AGE_MAX, LEASE_MAX];
+    let arrived = weighted(vec![
+        (30, just(Arrived::NOW)),
+        (4, just(Arrived::Ago(NANO))),
+        (3, select(ages).prop_map(Arrived::Ago).boxed()),
+        (3, select(ahead).prop_map(Arrived::Ahead).boxed()),
+    ]);
     let cookie_age = select(vec![Duration::ZERO, NANO, SECOND, 29 * SECOND]);
     let session = weighted(vec![(20, just(0)), (2, (1_u8..4).boxed())]);
     let local = weighted(vec![(3, just(None)), (1, (1_u8..3).prop_map(Some).boxed())]);
     let v6 = weighted(vec![(6, just(false)), (1, just(true))]);
-    (from, v6, session, sequence, age, cookie_age, local)
-        .prop_map(|(from, v6, session, sequence, age, cookie_age, local)| Datagram {
+    (from, v6, session, sequence, arrived, cookie_age, local)
+        .prop_map(|(from, v6, session, sequence, arrived, cookie_age, local)| Datagram {
             from,
             v6,
             session,
             sequence,
-            age,
+            arrived,
             cookie_age,
             local,
         })
@@ -190,19 +198,19 @@ fn protocol() -> BoxedStrategy<Option<u8>> {
     weighted(vec![(5, just(Some(1))), (2, just(Some(2))), (1, just(None))])
 }
 
-fn register() -> BoxedStrategy<Ask> {
+pub(crate) fn register() -> BoxedStrategy<Ask> {
     (anyone(), quotas(), key(), published(), span(LEASE_MIN, LEASE_MAX))
         .prop_map(|(who, quotas, key, published, lease)| Ask::Register { who, quotas, key, published, lease })
         .boxed()
 }
 
-fn refresh() -> BoxedStrategy<Ask> {
+pub(crate) fn refresh() -> BoxedStrategy<Ask> {
     (pick(), made_with(), datagram())
         .prop_map(|(listing, with, datagram)| Ask::Refresh { listing, with, datagram })
         .boxed()
 }
 
-fn create() -> BoxedStrategy<Ask> {
+pub(crate) fn create() -> BoxedStrategy<Ask> {
     let fellow = (0_u32..4).prop_map(Who::Fellow).boxed();
     let who = weighted(vec![(16, fellow), (1, anyone()), (1, just(Who::Owner)), (1, just(Who::Operator))]);
     (who, pick(), quotas(), key(), span(ATTEMPT_MIN, ATTEMPT_MAX), any::<bool>())
@@ -217,7 +225,7 @@ fn create() -> BoxedStrategy<Ask> {
         .boxed()
 }
 
-fn bind() -> BoxedStrategy<Ask> {
+pub(crate) fn bind() -> BoxedStrategy<Ask> {
     let seconds = vec![Spot::Usual, Spot::Usual, Spot::PeersNeighbour, Spot::Peers];
     let second = weighted(vec![(8, just(None)), (3, select(seconds).prop_map(Some).boxed())]);
     let lan = select(vec![false, false, false, true]);
@@ -312,53 +320,17 @@ fn ask() -> BoxedStrategy<Ask> {
     weighted(vec![(1_000, weighted(all)), (1, drain.boxed())])
 }
 
-/// A host becomes present again and somebody joins it.
-fn join() -> BoxedStrategy<Vec<Ask>> {
-    (0_u8..3, refresh(), create())
-        .prop_map(|(ago, mut refresh, mut create)| {
-            if let (Ask::Refresh { listing, .. }, Ask::Create { listing: at, .. }) =
-                (&mut refresh, &mut create)
-            {
-                (*listing, *at) = (Pick::Recent(ago), Pick::Recent(ago));
-            }
-            vec![refresh, create]
-        })
-        .boxed()
-}
-
-/// Both sides of an attempt bind.
-fn meet() -> BoxedStrategy<Vec<Ask>> {
-    (0_u8..3, any::<bool>(), bind(), bind())
-        .prop_map(|(ago, host_first, mut one, mut other)| {
-            for (bind, host) in [(&mut one, host_first), (&mut other, !host_first)] {
-                if let Ask::Bind { attempt, role, .. } = bind {
-                    (*attempt, *role) = (Pick::Recent(ago), if host { Role::Host } else { Role::Joiner });
-                }
-            }
-            vec![one, other]
-        })
-        .boxed()
-}
-
-/// Many of the same at once, so that many are due at once.
-fn flood() -> BoxedStrategy<Vec<Ask>> {
-    let what = weighted(vec![(1, register()), (2, create())]);
-    (what, 20_usize..100)
-        .prop_map(|(mut ask, times)| {
-            if let Ask::Register { key, .. } | Ask::Create { key, .. } = &mut ask {
-                *key = Key::New;
-            }
-            vec![ask; times]
-        })
-        .boxed()
-}
-
 /// Any step.
 pub(crate) fn step() -> BoxedStrategy<Step> {
     let one = ask().prop_map(|it| vec![it]);
     let many = proptest::collection::vec(ask(), 2..6);
-    let asks =
-        weighted(vec![(120, one.boxed()), (20, many.boxed()), (40, join()), (40, meet()), (2, flood())]);
+    let asks = weighted(vec![
+        (120, one.boxed()),
+        (20, many.boxed()),
+        (40, scenes::join()),
+        (40, scenes::meet()),
+        (2, scenes::flood()),
+    ]);
     let asks = (wait(), asks).prop_map(|(wait, asks)| Step::Ask(wait, asks));
     let walk =
         (anyone(), any::<bool>(), protocol(), filter(), select(vec![0_usize, 1, 2, 3, 100, usize::MAX]))
@@ -375,6 +347,7 @@ pub(crate) fn step() -> BoxedStrategy<Step> {
     let expire = (wait(), 1_u8..4).prop_map(|(wait, times)| Step::Expire { wait, times });
     let mut all = vec![(300, asks.boxed()), (12, expire.boxed()), (8, just(Step::Settle)), (8, walk.boxed())];
     all.push((1, keep_alive.boxed()));
+    all.push((12, scenes::meet_late()));
     if REVOCATIONS {
         all.push((4, revocations.boxed()));
     }

@@ -6,6 +6,7 @@ use rendezvous_shared::id::{ListingId, Role};
 use rendezvous_shared::limits::{PRESENCE_LIFETIME, PROOF_AGE_MAX};
 use rendezvous_shared::outcome::Refusal;
 use rendezvous_shared::store::{DatagramProof, EndPresence, Notice, PresenceGrant, RefreshPresence, Reply};
+use rendezvous_shared::time::Instant;
 
 use super::records::{Attempt, Counted, Listing, Presence, family_index};
 use super::{Drain, NaiveStore};
@@ -16,8 +17,9 @@ impl NaiveStore {
         let proof = &request.proof;
         let id = self.authorise_host(proof)?;
         self.accept_sequence(id, proof)?;
-        let deadline = proof.arrived.after(PRESENCE_LIFETIME);
-        let DatagramProof { source: endpoint, local, arrived: proved, .. } = *proof;
+        let proved = self.proved(proof);
+        let deadline = proved.after(PRESENCE_LIFETIME);
+        let DatagramProof { source: endpoint, local, .. } = *proof;
         let presence = Presence { endpoint, local, proved, deadline };
         let listing = self.listing_mut(id).ok_or(Refusal::NotFound)?;
         listing.presence[family_index(endpoint.family())] = Some(presence);
@@ -41,6 +43,12 @@ impl NaiveStore {
     pub(super) fn authorise_host(&self, proof: &DatagramProof) -> Result<ListingId, Refusal> {
         self.refuse_when_drained()?;
         self.listing_of_key(proof.key_id).map(|it| it.id).ok_or(Refusal::NotFound)
+    }
+
+    /// When the datagram proved its sender's address: when it arrived, but not later than now. One may have come in
+    /// after the clock was read for its batch.
+    pub(super) fn proved(&self, proof: &DatagramProof) -> Instant {
+        proof.arrived.min(self.now)
     }
 
     /// The host's key counts in each family on its own, for all that it sends in order.

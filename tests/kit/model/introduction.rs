@@ -58,7 +58,7 @@ impl NaiveStore {
     /// "The first endpoint bound for each role wins, an identical datagram is idempotent, and a different replay is
     /// rejected." Returns whether it was bound just now.
     fn bind_side(&mut self, role: Role, request: &Bind) -> Result<bool, Refusal> {
-        let (proof, now) = (&request.proof, self.now);
+        let (proof, now, proved) = (&request.proof, self.now, self.proved(&request.proof));
         let attempt = self.attempt_mut(request.attempt).ok_or(Refusal::NotFound)?;
         let listing = attempt.listing;
         if let Some(side) = attempt.side_mut(role) {
@@ -67,7 +67,7 @@ impl NaiveStore {
             }
             if let Some(after) = Counted::after(Some(side.counted), proof) {
                 side.counted = after;
-                side.proved = side.proved.max(proof.arrived);
+                side.proved = side.proved.max(proved);
                 side.local = proof.local;
             }
             return Ok(false);
@@ -82,7 +82,7 @@ impl NaiveStore {
             endpoint: proof.source,
             candidates: request.candidates,
             round_trip: request.round_trip,
-            proved: proof.arrived,
+            proved,
             local: proof.local,
             counted,
             order: self.made,

@@ -8,6 +8,7 @@ use rendezvous_shared::store::{BeginDrain, DrainView, Page, Reply, RevocationPag
 use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
+use super::records::Attempt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DrainState {
@@ -43,13 +44,11 @@ impl MemoryStore {
         }
     }
 
-    /// Attempts that are not over. Only those that are, and were not worked off, are looked at.
+    /// Attempts that are not over. All are looked at, and only while there is a drain: what is over and not worked off
+    /// may be more than they.
     fn live_attempts(&self) -> usize {
-        let over = self.attempts.all_due(self.now).count();
-        let ended = self.listings.all_due(self.now);
-        let attempts = ended.flat_map(|slot| self.listings[slot].all_attempts(&self.attempts));
-        let orphans = attempts.filter(|&slot| self.attempts[slot].deadline > self.now).count();
-        self.attempts.len() - over - orphans
+        let live = |it: &Attempt| it.deadline.min(self.listings[it.listing].lease_deadline) > self.now;
+        self.attempts.iter().filter(|(_, it)| live(it)).count()
     }
 
     /// Refuses what would begin something new.

@@ -116,11 +116,6 @@ impl<T: Held> Expiring<T> {
         }
     }
 
-    /// Every object whose deadline has come.
-    pub(super) fn all_due(&self, now: Instant) -> impl Iterator<Item = Slot<T>> {
-        self.lanes.all_due(&self.slab, now)
-    }
-
     /// Checks that everything is filed where it is looked for; for the invariants.
     pub(super) fn check(&self, what: &str) {
         super::invariants::check_lanes(what, &self.slab, &self.lanes, |_| true);

@@ -94,7 +94,7 @@ impl<T: Linked<L>, L> List<T, L> {
 
 /// The lane an object is filed in: its lifetime in seconds; 0 for what was ended before its time. (Never zero inside,
 /// which leaves room to say that there is no object.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LaneId(NonZeroU32);
 
 impl LaneId {
@@ -120,30 +120,32 @@ struct Lane<T, L> {
 }
 
 /// All objects of a scope, by lifetime and then by deadline.
-pub(super) struct Lanes<T, L>(Vec<Lane<T, L>>);
+#[derive(Debug)]
+pub(super) struct Lanes<T, L> {
+    /// Those that hold something, in the order of their ids.
+    lanes: Vec<Lane<T, L>>,
+    /// The earliest deadline of all; [`Instant::MAX`] when there is none.
+    soonest: Instant,
+}
 
 impl<T, L> Default for Lanes<T, L> {
     fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T: fmt::Debug, L: fmt::Debug> fmt::Debug for Lanes<T, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        Self { lanes: Vec::new(), soonest: Instant::MAX }
     }
 }
 
 impl<T, L> Lanes<T, L> {
     /// The earliest deadline.
     pub(super) fn soonest(&self) -> Option<Instant> {
-        self.0.iter().map(|lane| lane.soonest).min()
+        (!self.lanes.is_empty()).then_some(self.soonest)
     }
 
     /// An object whose deadline has come: the one whose came first.
     pub(super) fn due(&self, now: Instant) -> Option<Slot<T>> {
-        let lane = self.0.iter().min_by_key(|lane| lane.soonest)?;
-        if lane.soonest <= now { lane.list.first() } else { None }
+        if self.soonest > now {
+            return None;
+        }
+        self.lanes.iter().find(|lane| lane.soonest == self.soonest)?.list.first()
     }
 }
 
@@ -151,25 +153,30 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
     /// Files an object in its lane, where no deadline is later than its own.
     pub(super) fn file(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
         let (id, deadline) = (slab[slot].lane(), slab[slot].deadline());
-        let at = self.0.iter().position(|lane| lane.id == id).unwrap_or_else(|| {
-            self.0.push(Lane { id, soonest: deadline, list: List::EMPTY, passed: None });
-            self.0.len() - 1
+        let at = self.lanes.binary_search_by_key(&id, |lane| lane.id).unwrap_or_else(|at| {
+            self.lanes.insert(at, Lane { id, soonest: deadline, list: List::EMPTY, passed: None });
+            self.soonest = self.soonest.min(deadline);
+            at
         });
-        self.0[at].list.push(slab, slot);
+        self.lanes[at].list.push(slab, slot);
     }
 
     /// Takes an object out of the lane it was filed in; its lane and deadline are still as they were then.
     pub(super) fn take(&mut self, slab: &mut Slab<T>, slot: Slot<T>) {
         let id = slab[slot].lane();
-        let Some(at) = self.0.iter().position(|lane| lane.id == id) else { return };
-        let lane = &mut self.0[at];
+        let Ok(at) = self.lanes.binary_search_by_key(&id, |lane| lane.id) else { return };
+        let lane = &mut self.lanes[at];
         if lane.passed == Some(slot) {
             lane.passed = slab[slot].link().prev;
         }
         lane.list.remove(slab, slot);
+        let before = lane.soonest;
         match lane.list.first() {
             Some(first) => lane.soonest = slab[first].deadline(),
-            None => drop(self.0.swap_remove(at)),
+            None => drop(self.lanes.remove(at)),
+        }
+        if before == self.soonest {
+            self.soonest = self.lanes.iter().map(|lane| lane.soonest).min().unwrap_or(Instant::MAX);
         }
     }
 
@@ -181,7 +188,10 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         now: Instant,
         wanted: impl Fn(&T) -> bool,
     ) -> Option<Slot<T>> {
-        self.0.iter_mut().find_map(|lane| {
+        if self.soonest > now {
+            return None;
+        }
+        self.lanes.iter_mut().find_map(|lane| {
             loop {
                 let next = lane.passed.map_or(lane.list.first(), |slot| slab[slot].link().next);
                 let due = next.filter(|&slot| slab[slot].deadline() <= now)?;
@@ -193,20 +203,14 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         })
     }
 
-    /// Every object whose deadline has come.
-    pub(super) fn all_due<'a>(
-        &'a self,
-        slab: &'a Slab<T>,
-        now: Instant,
-    ) -> impl Iterator<Item = Slot<T>> + 'a {
-        self.0
-            .iter()
-            .flat_map(move |lane| lane.list.iter(slab).take_while(move |&slot| slab[slot].deadline() <= now))
-    }
-
     /// Each lane knows the deadline of its first object; for the invariants.
     pub(super) fn check(&self, slab: &Slab<T>, what: &str) {
-        for lane in &self.0 {
+        assert_eq!(
+            self.soonest(),
+            self.lanes.iter().map(|lane| lane.soonest).min(),
+            "{what}: the soonest deadline"
+        );
+        for lane in &self.lanes {
             let first = lane.list.first().map(|slot| slab[slot].deadline());
             assert_eq!(first, Some(lane.soonest), "{what}: the soonest deadline of a lane");
         }
@@ -214,7 +218,7 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
 
     /// Every object, lane by lane in order, with the lane it is filed in; for the invariants.
     pub(super) fn filed<'a>(&'a self, slab: &'a Slab<T>) -> impl Iterator<Item = (LaneId, Slot<T>)> + 'a {
-        self.0.iter().flat_map(|lane| lane.list.iter(slab).map(|slot| (lane.id, slot)))
+        self.lanes.iter().flat_map(|lane| lane.list.iter(slab).map(|slot| (lane.id, slot)))
     }
 }
 
@@ -276,7 +280,7 @@ mod tests {
         }
         assert_eq!(order, [5, 10, 12, 15, 15, 20]);
         assert_eq!(lanes.soonest(), Some(Instant::from_nanos(40)));
-        assert_eq!(lanes.0.len(), 1, "an empty lane is given back");
+        assert_eq!(lanes.lanes.len(), 1, "an empty lane is given back");
     }
 
     #[test]

@@ -186,9 +186,9 @@ const TIGHT: Limits =
 const ONE_EACH: Quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 1 };
 
 /// A store that works off only what it must.
-fn idle() -> MemoryStore {
+fn idle(limits: Limits) -> MemoryStore {
     let pace = Pace { per_transition: 0, per_call: 0 };
-    MemoryStore::with_pace(TIGHT, InstanceId(7), MasterKey::from_bytes([5; 32]), pace)
+    MemoryStore::with_pace(limits, InstanceId(7), MasterKey::from_bytes([5; 32]), pace)
 }
 
 /// As the first of `of`, by tenant 2, which may have one.
@@ -218,7 +218,7 @@ fn of_second(of: Vec<Transition>, number: usize, lifetime: Duration) -> Transiti
 /// request is no pause of the store.
 #[test]
 fn a_tenant_at_its_share_takes_only_its_own_apart() {
-    let mut store = idle();
+    let mut store = idle(TIGHT);
     answers(&mut store, &registrations(100));
     let own = |number| of_second(registrations(1), number, LEASE_MAX);
     let registered = answers(&mut store, &[own(1)]);
@@ -237,7 +237,7 @@ fn a_tenant_at_its_share_takes_only_its_own_apart() {
 /// The same of attempts.
 #[test]
 fn a_joining_tenant_at_its_share_takes_only_its_own_apart() {
-    let mut store = idle();
+    let mut store = idle(TIGHT);
     let (_, _, listing, _) = pair(&mut store);
     answers(&mut store, &creations(listing, 50)[1..]);
     let registered = answers(&mut store, &[of_second(registrations(1), 1, LEASE_MAX)]);
@@ -255,10 +255,34 @@ fn a_joining_tenant_at_its_share_takes_only_its_own_apart() {
     assert_eq!(used(&store, [Pool::Attempts, Pool::AttemptRecords]), [50, 51]);
 }
 
+/// Each attempt of a listing that was ended gives its place when it is needed, and then there is one that is not there.
+#[test]
+fn a_full_pool_of_attempts_finds_all_orphans() {
+    let mut store = idle(Limits { attempt_records: 500, ..TIGHT });
+    let hosts = answers(&mut store, &registrations(3));
+    let listings = hosts.iter().map(|it| match it {
+        Reply::Registered(it) => (it.view.id, it.lease.presence_key),
+        other => panic!("{other:?}"),
+    });
+    let [(first, one), (second, two), (third, three)] = listings.collect::<Vec<_>>().try_into().unwrap();
+    answers(&mut store, &[presence(one), presence(two), presence(three)]);
+    let mut made = creations(first, 200);
+    let delete = |listing| Transition::DeleteListing(DeleteListing { caller: caller(1), listing });
+    let numbered = |listing, from: usize, count: usize| creations(listing, from + count).split_off(from);
+    made.truncate(90);
+    made.extend(numbered(second, 90, 110));
+    assert!(answers(&mut store, &made).iter().all(|it| matches!(it, Reply::AttemptCreated(_))));
+    answers(&mut store, &[delete(second), delete(first)]);
+    let replies = answers(&mut store, &numbered(third, 200, 201));
+    assert!(replies[..200].iter().all(|it| matches!(it, Reply::AttemptCreated(_))), "{replies:?}");
+    assert_eq!(replies[200], Reply::Refused(Refusal::CapacityExceeded(Pool::Attempts)));
+    assert_eq!(used(&store, [Pool::Listings, Pool::Attempts]), [3, 200]);
+}
+
 /// Where attempts look full, listings that are over are looked at for attempts and left where they are.
 #[test]
 fn a_full_pool_of_attempts_takes_no_listing_apart() {
-    let mut store = idle();
+    let mut store = idle(TIGHT);
     let hosts = answers(&mut store, &registrations(100));
     let Reply::Registered(host) = &hosts[0] else { panic!("{hosts:?}") };
     let renewed = RenewLease { caller: caller(1), listing: host.view.id, version: 1, lease: Some(LEASE_MAX) };
