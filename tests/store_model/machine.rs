@@ -1,6 +1,7 @@
 //! The two stores side by side: the model decides what the answer is, the real store must give it.
 
 use core::marker::PhantomData;
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
@@ -253,8 +254,18 @@ impl<S: Real> StateMachineTest for Compared<S> {
     fn teardown(mut real: Side<S>, model: Model) {
         settle(&mut real.store, &model);
         reached::stats(&real.store.stats());
+        let later = model.now.after(EVERYTHING_IS_OVER);
+        while real.store.next_deadline().is_some_and(|at| at <= later) {
+            real.store.expire(later);
+        }
+        for pool in real.store.stats().pools.iter().filter(|it| it.pool != Pool::Revocations) {
+            assert_eq!(pool.used, 0, "an hour later something is left: {pool:?}");
+        }
     }
 }
+
+/// After which nothing lives but what an operator barred for long.
+const EVERYTHING_IS_OVER: Duration = Duration::from_secs(3_600);
 
 /// Gives back all that is due; then the two hold the same.
 fn settle(store: &mut impl Real, model: &Model) {
@@ -273,6 +284,9 @@ fn settle(store: &mut impl Real, model: &Model) {
     let within = |what: &str, gauge: usize, least: usize, most: usize| {
         assert!((least..=most).contains(&gauge), "{what}: {gauge} is not within {least} to {most}");
     };
+    let results =
+        |stats: &StoreStats| stats.pools.iter().find(|it| it.pool == Pool::AttemptResults).map(|it| it.used);
+    assert!(results(&real) >= results(&expected), "a result is not held");
     within("presence_fresh", real.presence_fresh, least.0, most.0);
     within("listings_visible", real.listings_visible, least.1, most.1);
     assert_eq!(comparable(real), comparable(expected), "store, model: what the two hold, at {:?}", model.now);

@@ -19,7 +19,7 @@ impl MemoryStore {
                 Transition::EndPresence(it) => self.read_listing(it.proof.key_id.handle()),
                 Transition::Bind(it) => self.read_attempt(it.attempt.handle()),
                 Transition::Report(it) => self.read_attempt(it.attempt.handle()),
-                // Requests over HTTP come one by one.
+                // Nothing else comes by datagram, and requests over HTTP come one by one.
                 _ => {}
             }
         }
@@ -44,6 +44,6 @@ impl MemoryStore {
     fn read_lines(&self, slot: Slot<Listing>) {
         let listing = &self.listings[slot];
         let present = [listing.presence[0].is_some(), listing.presence[1].is_some()];
-        black_box((listing.lease_deadline, listing.freshness[1], present));
+        black_box((listing.lease_deadline, listing.tenant, listing.freshness[1], present));
     }
 }

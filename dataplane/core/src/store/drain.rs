@@ -44,8 +44,8 @@ impl MemoryStore {
         }
     }
 
-    /// Attempts that are not over. All are looked at, and only while there is a drain: what is over and not worked off
-    /// may be more than they.
+    /// Attempts that are not over. Every place of the pool that was ever used is looked at, each time this is asked during
+    /// a drain.
     fn live_attempts(&self) -> usize {
         let live = |it: &Attempt| it.deadline.min(self.listings[it.listing].lease_deadline) > self.now;
         self.attempts.iter().filter(|(_, it)| live(it)).count()

@@ -202,7 +202,7 @@ impl MemoryStore {
     /// An attempt that is over: its own deadline came, or its listing's, which gets no new attempts then.
     pub(super) fn work_off_attempt_in(&mut self, now: Instant, scope: Scope) -> bool {
         let orphan = |it: &mut Self| {
-            let listing = it.listings.due_and(now, scope, |it| it.first_attempt().is_some())?;
+            let listing = it.listings.due_holder(now, scope)?;
             it.listings[listing].first_attempt()
         };
         let over = self.attempts.due(now, scope).or_else(|| orphan(self));

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use rendezvous_shared::id::{Handle, TenantId};
 use rendezvous_shared::time::Instant;
 
-use super::lanes::{Due, Lanes, Linked};
+use super::lanes::{Due, Holder, Lanes, Linked};
 use super::records::{OfPool, OfTenant};
 use super::slab::{Slab, Slot};
 
@@ -103,19 +103,6 @@ impl<T: Held> Expiring<T> {
         }
     }
 
-    /// Of those whose deadline has come, one that is `wanted`. What is not `wanted` then never may be again.
-    pub(super) fn due_and(
-        &mut self,
-        now: Instant,
-        scope: Scope,
-        wanted: impl Fn(&T) -> bool,
-    ) -> Option<Slot<T>> {
-        match scope {
-            Scope::Pool => self.lanes.due_and(&self.slab, now, wanted),
-            Scope::Tenant(id) => self.tenants.get_mut(&id)?.lanes.due_and(&self.slab, now, wanted),
-        }
-    }
-
     /// Checks that everything is filed where it is looked for; for the invariants.
     pub(super) fn check(&self, what: &str) {
         super::invariants::check_lanes(what, &self.slab, &self.lanes, |_| true);
@@ -127,6 +114,22 @@ impl<T: Held> Expiring<T> {
             let count = self.slab.iter().filter(|(_, it)| own(it)).count();
             assert_eq!((holding.count as usize, count > 0), (count, true), "{what}: a tenant's count");
         }
+    }
+}
+
+impl<T: Held + Holder> Expiring<T> {
+    /// Of those whose deadline has come, one on which something hangs. `now` is the time it is, never one ahead.
+    pub(super) fn due_holder(&mut self, now: Instant, scope: Scope) -> Option<Slot<T>> {
+        match scope {
+            Scope::Pool => self.lanes.due_holder(&self.slab, now),
+            Scope::Tenant(id) => self.tenants.get_mut(&id)?.lanes.due_holder(&self.slab, now),
+        }
+    }
+
+    /// Checks that nothing was passed over wrongly; for the invariants.
+    pub(super) fn check_passed(&self, now: Instant) {
+        self.lanes.check_passed(&self.slab, now);
+        self.tenants.values().for_each(|it| it.lanes.check_passed(&self.slab, now));
     }
 }
 

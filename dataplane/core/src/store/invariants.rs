@@ -18,6 +18,7 @@ impl MemoryStore {
     /// Naming the relation that is broken.
     pub fn check_invariants(&self) {
         self.listings.check("listings");
+        self.listings.check_passed(self.now);
         self.attempts.check("attempts");
         self.listing_records.check();
         self.attempt_records.check();

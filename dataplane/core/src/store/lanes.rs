@@ -109,13 +109,18 @@ pub(super) trait Due {
     fn lane(&self) -> LaneId;
 }
 
+/// What other things may hang on. Once it is over and nothing does, nothing ever will.
+pub(super) trait Holder: Due {
+    fn holds_any(&self) -> bool;
+}
+
 #[derive(Debug)]
 struct Lane<T, L> {
     id: LaneId,
     /// The deadline of its first object.
     soonest: Instant,
     list: List<T, L>,
-    /// The last of those that [`Lanes::due_and`] passed over for good.
+    /// The last of those that [`Lanes::due_holder`] passed over for good.
     passed: Option<Slot<T>>,
 }
 
@@ -180,29 +185,6 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         }
     }
 
-    /// An object whose deadline has come and that is `wanted`. One that is not is passed over for good: it is looked at
-    /// once, however often this is asked.
-    pub(super) fn due_and(
-        &mut self,
-        slab: &Slab<T>,
-        now: Instant,
-        wanted: impl Fn(&T) -> bool,
-    ) -> Option<Slot<T>> {
-        if self.soonest > now {
-            return None;
-        }
-        self.lanes.iter_mut().find_map(|lane| {
-            loop {
-                let next = lane.passed.map_or(lane.list.first(), |slot| slab[slot].link().next);
-                let due = next.filter(|&slot| slab[slot].deadline() <= now)?;
-                if wanted(&slab[due]) {
-                    return Some(due);
-                }
-                lane.passed = Some(due);
-            }
-        })
-    }
-
     /// Each lane knows the deadline of its first object; for the invariants.
     pub(super) fn check(&self, slab: &Slab<T>, what: &str) {
         assert_eq!(
@@ -222,6 +204,37 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
     }
 }
 
+impl<T: Linked<L> + Holder, L> Lanes<T, L> {
+    /// An object on which something hangs though its deadline has come. One on which nothing does is looked at once,
+    /// however often this is asked. `now` is the time it is, never one ahead.
+    pub(super) fn due_holder(&mut self, slab: &Slab<T>, now: Instant) -> Option<Slot<T>> {
+        if self.soonest > now {
+            return None;
+        }
+        self.lanes.iter_mut().find_map(|lane| {
+            loop {
+                let next = lane.passed.map_or(lane.list.first(), |slot| slab[slot].link().next);
+                let due = next.filter(|&slot| slab[slot].deadline() <= now)?;
+                if slab[due].holds_any() {
+                    return Some(due);
+                }
+                lane.passed = Some(due);
+            }
+        })
+    }
+
+    /// What was passed over is over, and nothing hangs on it; for the invariants.
+    pub(super) fn check_passed(&self, slab: &Slab<T>, now: Instant) {
+        for lane in self.lanes.iter().filter(|it| it.passed.is_some()) {
+            let mut up_to = lane.list.iter(slab).skip_while(|&slot| {
+                assert!(slab[slot].deadline() <= now && !slab[slot].holds_any(), "{slot:?} was passed over");
+                lane.passed != Some(slot)
+            });
+            assert!(up_to.next().is_some(), "what was passed over is in another lane");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::cell::Cell;
@@ -231,6 +244,8 @@ mod tests {
     thread_local! {
         /// How often a deadline was looked at.
         static LOOKS: Cell<u32> = const { Cell::new(0) };
+        /// The deadlines of those on which something hangs.
+        static HOLDERS: Cell<&'static [u64]> = const { Cell::new(&[]) };
     }
 
     #[derive(Debug)]
@@ -263,6 +278,12 @@ mod tests {
         }
     }
 
+    impl Holder for Thing {
+        fn holds_any(&self) -> bool {
+            HOLDERS.get().contains(&self.deadline)
+        }
+    }
+
     #[test]
     fn objects_come_due_in_the_order_of_their_deadlines() {
         let mut slab = Slab::new(16);
@@ -291,7 +312,7 @@ mod tests {
             let slot = slab.insert(|_| Thing { lane: 1, deadline, link: Link::ALONE });
             let before = LOOKS.get();
             lanes.file(&mut slab, slot);
-            assert!(LOOKS.get() - before <= 2, "its own deadline, and that of the last");
+            assert_eq!(LOOKS.get() - before, 1, "its own deadline");
         }
         while let Some(slot) = lanes.due(Instant::MAX) {
             let before = LOOKS.get();
@@ -313,5 +334,41 @@ mod tests {
             lanes.take(&mut slab, slots[taken]);
             assert_eq!(lanes.soonest().map(Instant::as_nanos), soonest);
         }
+    }
+
+    #[test]
+    fn what_holds_nothing_is_looked_at_once() {
+        let now = Instant::from_nanos(10);
+        let mut slab = Slab::new(8);
+        let mut lanes = Lanes::<Thing, Anywhere>::default();
+        let slots = [1, 2, 3, 4, 11].map(|deadline| {
+            let slot = slab.insert(|_| Thing { lane: 1, deadline, link: Link::ALONE });
+            lanes.file(&mut slab, slot);
+            slot
+        });
+        HOLDERS.set(&[3]);
+        let looks = |lanes: &mut Lanes<Thing, Anywhere>, slab: &Slab<Thing>, found: Option<u64>| {
+            let before = LOOKS.get();
+            let holder = lanes.due_holder(slab, now);
+            assert_eq!(holder.map(|slot| slab[slot].deadline), found);
+            let looks = LOOKS.get() - before;
+            lanes.check_passed(slab, now);
+            looks
+        };
+        assert_eq!(looks(&mut lanes, &slab, Some(3)), 3);
+        assert_eq!(looks(&mut lanes, &slab, Some(3)), 1, "again, and no more than that one");
+        lanes.take(&mut slab, slots[1]);
+        assert_eq!(looks(&mut lanes, &slab, Some(3)), 1, "the last that was passed over is gone");
+        lanes.take(&mut slab, slots[0]);
+        assert_eq!(looks(&mut lanes, &slab, Some(3)), 1, "all that were passed over are");
+        HOLDERS.set(&[]);
+        assert_eq!(looks(&mut lanes, &slab, None), 3, "and that which is not over");
+        assert_eq!(looks(&mut lanes, &slab, None), 1);
+        lanes.take(&mut slab, slots[2]);
+        lanes.take(&mut slab, slots[3]);
+        let late = slab.insert(|_| Thing { lane: 1, deadline: 12, link: Link::ALONE });
+        lanes.file(&mut slab, late);
+        HOLDERS.set(&[11]);
+        assert_eq!(lanes.due_holder(&slab, Instant::from_nanos(11)), Some(slots[4]));
     }
 }

@@ -15,7 +15,7 @@ use rendezvous_shared::wire::ReportResult;
 use super::expiring::Held;
 use super::freshness::Freshness;
 use super::idempotency::{AttemptRecord, ListingRecord};
-use super::lanes::{Due, LaneId, Link, Linked, List};
+use super::lanes::{Due, Holder, LaneId, Link, Linked, List};
 use super::slab::{Slab, Slot};
 use super::story::{Story, Times};
 
@@ -164,6 +164,12 @@ impl Due for Listing {
 
     fn lane(&self) -> LaneId {
         if self.end_reason.is_some() { ENDED } else { self.lease_lifetime.lane() }
+    }
+}
+
+impl Holder for Listing {
+    fn holds_any(&self) -> bool {
+        self.first_attempt().is_some()
     }
 }
 

@@ -40,7 +40,8 @@ super::records::linked! { AttemptResult, OfPool: in_pool; }
 /// The results, bounded. A full pool keeps none: no older one is evicted for a newer.
 ///
 /// They give their places back in the order in which they were kept. Attempts are not worked off quite in the order in
-/// which they end, so a result may hold its place until one before it can no longer be asked for.
+/// which they end, so a result may hold its place until one before it can no longer be asked for, and a full pool keeps no
+/// other meanwhile.
 #[derive(Debug)]
 pub(super) struct Results {
     slab: Slab<AttemptResult>,

@@ -73,7 +73,8 @@ macro_rules! store_contract_tests {
                 pages_have_a_ceiling, a_page_examines_a_bounded_number, a_walk_sees_each_exactly_once,
                 filters_hold, owned_shows_what_is_not_visible;
             presence: visible_needs_lease_and_presence, replaced_whole_within_a_family,
-                families_end_on_their_own, a_host_is_told_in_its_joiners_family, a_delayed_datagram_reinstates_nothing, the_newest_session_wins,
+                families_end_on_their_own, a_host_is_told_in_its_joiners_family,
+                a_delayed_datagram_reinstates_nothing, the_newest_session_wins,
                 sequences_do_not_jump, bye_ends_presence_only, a_superseded_key_is_refused,
                 a_joiner_key_is_no_presence_key, a_waiting_joiner_is_told;
             attempts: need_a_joinable_listing, a_duplicate_returns_the_live_attempt,
@@ -87,7 +88,8 @@ macro_rules! store_contract_tests {
                 is_replayed_until_the_deadline, the_first_endpoint_wins, identical_binds_are_idempotent,
                 needs_fresh_presence, needs_fresh_proofs, a_replayed_bind_proves_nothing_anew,
                 the_same_endpoint_ends_it, the_same_second_endpoint_ends_it, no_common_family_ends_it,
-                a_second_family_is_common_ground, who_is_nearer_starts_later, candidates_only_behind_one_address,
+                a_second_family_is_common_ground, who_is_nearer_starts_later,
+                candidates_only_behind_one_address,
                 other_keys_bind_nothing, lives_five_seconds_more, a_delayed_bind_binds_nothing,
                 a_voided_session_binds_nothing, a_long_session_binds,
                 others_are_told_from_the_address_they_asked;
@@ -111,7 +113,8 @@ macro_rules! store_contract_tests {
                 lifting_brings_nothing_back, are_listed_in_order, are_for_operators_of_the_tenant,
                 grants_whole_seconds, are_possible_while_draining;
             drain: is_idempotent_and_the_earlier_deadline_wins, rejects_what_is_new,
-                finishes_what_was_begun, tells_how_many_are_left, clears_everything_at_the_deadline, ends_what_is_left_at_its_deadline, has_a_longest_window,
+                finishes_what_was_begun, tells_how_many_are_left, clears_everything_at_the_deadline,
+                ends_what_is_left_at_its_deadline, has_a_longest_window,
                 a_new_store_knows_nothing_of_the_old;
         }
     };
