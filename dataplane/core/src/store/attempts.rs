@@ -58,11 +58,7 @@ impl MemoryStore {
             |it| it.attempts.count_of(tenant) < quota,
             |it| it.work_off_attempt_in(now, Scope::Tenant(tenant)),
         );
-        let in_share = self.make_room(
-            |it| it.attempt_records.all().count_of(tenant) < share,
-            |it| it.attempt_records.work_off_one(now, Scope::Tenant(tenant)),
-        );
-        if !in_tenant || !in_share {
+        if !in_tenant || !self.attempt_records.has_room_for(now, tenant, share) {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
         let in_pool =
@@ -70,10 +66,7 @@ impl MemoryStore {
         if !in_pool {
             return Err(Refusal::CapacityExceeded(Pool::Attempts));
         }
-        let in_records = self.make_room(
-            |it| !it.attempt_records.all().is_full(),
-            |it| it.attempt_records.work_off_one(now, Scope::Pool),
-        );
+        let in_records = self.attempt_records.has_room(now);
         if in_records { Ok(()) } else { Err(Refusal::CapacityExceeded(Pool::AttemptRecords)) }
     }
 

@@ -153,6 +153,21 @@ impl<T> Records<T> {
         }
     }
 
+    /// Whether a tenant that may hold `share` may hold one more, once what is over of its own is forgotten.
+    pub(super) fn has_room_for(&mut self, now: Instant, tenant: TenantId, share: u32) -> bool {
+        while self.all.count_of(tenant) >= share {
+            if !self.work_off_one(now, Scope::Tenant(tenant)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether there is a place, once one that is over is forgotten.
+    pub(super) fn has_room(&mut self, now: Instant) -> bool {
+        !self.all.is_full() || self.work_off_one(now, Scope::Pool)
+    }
+
     /// Forgets one whose time is over, if there is any.
     pub(super) fn work_off_one(&mut self, now: Instant, scope: Scope) -> bool {
         self.all.due(now, scope).map(|slot| self.remove(slot)).is_some()

@@ -75,11 +75,7 @@ impl MemoryStore {
             |it| it.work_off_listing_in(now, Scope::Tenant(tenant)),
         );
         let share = self.listing_records.share(quotas.listings_per_tenant, self.limits.listings);
-        let in_share = self.make_room(
-            |it| it.listing_records.all().count_of(tenant) < share,
-            |it| it.listing_records.work_off_one(now, Scope::Tenant(tenant)),
-        );
-        if !in_tenant || !in_share {
+        if !in_tenant || !self.listing_records.has_room_for(now, tenant, share) {
             return Err(Refusal::QuotaExceeded(QuotaScope::Tenant));
         }
         let in_pool = self.make_room(
@@ -89,10 +85,7 @@ impl MemoryStore {
         if !in_pool {
             return Err(Refusal::CapacityExceeded(Pool::Listings));
         }
-        let in_records = self.make_room(
-            |it| !it.listing_records.all().is_full(),
-            |it| it.listing_records.work_off_one(now, Scope::Pool),
-        );
+        let in_records = self.listing_records.has_room(now);
         if in_records { Ok(()) } else { Err(Refusal::CapacityExceeded(Pool::ListingRecords)) }
     }
 
