@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use rendezvous_shared::limits::Limits;
+use rendezvous_core::store::Pace;
+use rendezvous_shared::limits::{ATTEMPT_MAX, Limits};
 use rendezvous_shared::store::{EphemeralRendezvousStore, Reply, Transition};
 
 use crate::fleet::{Attempt, BATCH, Fleet, Lifetimes, limits};
@@ -17,7 +18,7 @@ use crate::rounds::shuffled;
 const CHILD: &str = "--count-instructions";
 const CHILD_ALL: &str = "--count-instructions-of-all-lifetimes";
 const COUNT: usize = 8 * BATCH;
-const MEASURED: [&str; 7] = ["refresh", "bind", "introduce", "renew", "register", "delete", "create"];
+const MEASURED: [&str; 8] = ["refresh", "bind", "introduce", "renew", "register", "delete", "create", "end"];
 
 pub(crate) fn print() {
     if Command::new("valgrind").arg("--version").output().is_err() {
@@ -107,6 +108,10 @@ fn child(listings: usize, lifetimes: Lifetimes) {
         replies.iter().zip(&registrations).map(|(reply, asked)| deletion(reply, asked)).collect();
     counted(&mut fleet, &deletions);
     counted(&mut fleet, &creations);
+    // As many things are worked off along with these as are measured: attempts come first.
+    fleet.now = fleet.now.after(ATTEMPT_MAX);
+    let bystanders = COUNT / Pace::DEFAULT.per_transition;
+    counted(&mut fleet, &vec![Transition::GetDrain; bystanders]);
 }
 
 fn deletion(reply: &Reply, asked: &Transition) -> Transition {

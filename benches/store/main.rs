@@ -1,7 +1,7 @@
 //! What does the store alone cost: time, instructions, memory, the longest pause?
 //!
 //! `cargo bench -p rendezvous-benches --bench store` prints every figure with its method's floor; one of the names
-//! below as an argument prints that part alone.
+//! below as an argument prints that part alone; `attempts` is nothing but attempts, for a profiler.
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -22,6 +22,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
     if instructions::counts(&arguments) {
         return;
+    }
+    if arguments == ["attempts"] {
+        return throughput::attempts();
     }
     let parts: [(&str, fn()); 5] = [
         ("throughput", throughput::print),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rendezvous_shared::limits::Limits;
+use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN, INTRODUCED_LIFETIME_MIN, Limits, RECORD_GRACE};
 use rendezvous_shared::outcome::Pool;
 use rendezvous_shared::store::{BindAnswer, DeleteListing, EphemeralRendezvousStore, Reply, Transition};
 
@@ -11,11 +11,22 @@ use crate::rounds::{Floor, ROUNDS, cpu_seconds, shuffled, summary};
 
 /// Transitions measured in a round.
 const COUNT: usize = 64 * 1024;
+/// What is measured; the four after the attempt are its parts.
+const ROWS: [&str; 8] = [
+    "refresh",
+    "renew",
+    "attempt",
+    "· its creation",
+    "· bind of the joiner",
+    "· bind of the host, introduction",
+    "· the end of it, of its result and its record",
+    "register and delete",
+];
 
 /// Figures of one store, in nanoseconds for each.
 struct Costs {
     name: String,
-    rows: Vec<(&'static str, Vec<f64>)>,
+    rows: [Vec<f64>; ROWS.len()],
     floor: Vec<f64>,
 }
 
@@ -23,9 +34,7 @@ pub(crate) fn print() {
     println!(
         "ns each, median of {ROUNDS} rounds (min-max); in brackets the multiple of a hash map's update in the"
     );
-    println!(
-        "same rounds. An attempt is create, bind, bind with introduction, and all that ends of it later."
-    );
+    println!("same rounds. Attempts are made as fast as they end when all pools are full.");
     println!(
         "In the last column leases and attempts last every whole second that is allowed, elsewhere one.\n"
     );
@@ -37,14 +46,14 @@ pub(crate) fn print() {
     let names: Vec<_> = stores.iter().map(|it| &*it.name).collect();
     println!("| | {} |", names.join(" | "));
     println!("|---|---|---|---|---|");
-    for row in 0..stores[0].rows.len() {
+    for (row, name) in ROWS.iter().enumerate() {
         let cells = stores.iter().map(|store| {
-            let (it, floor) = (summary(store.rows[row].1.clone()), summary(store.floor.clone()));
+            let (it, floor) = (summary(store.rows[row].clone()), summary(store.floor.clone()));
             format!("{:.0} ({:.0}-{:.0}) [{:.1}]", it.median, it.min, it.max, it.median / floor.median)
         });
-        println!("| {} | {} |", stores[0].rows[row].0, cells.collect::<Vec<_>>().join(" | "));
+        println!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
-    let refresh = |at: usize| summary(stores[at].rows[0].1.clone()).median;
+    let refresh = |at: usize| summary(stores[at].rows[0].clone()).median;
     println!(
         "\nrefresh at {} takes {:.1} times what it takes at {}",
         names[2],
@@ -52,14 +61,45 @@ pub(crate) fn print() {
         names[0]
     );
     for store in &stores {
-        for (name, values) in store.rows.iter().filter(|(name, _)| ["refresh", "attempt"].contains(name)) {
-            let million = 1e3 / summary(values.clone()).median;
-            println!("\n{name} at {}: {million:.2} million a second", store.name);
+        for row in [0, 2] {
+            let it = summary(store.rows[row].clone());
+            println!(
+                "\n{} at {}: {:.2} million a second ({:.2}-{:.2})",
+                ROWS[row],
+                store.name,
+                1e3 / it.median,
+                1e3 / it.max,
+                1e3 / it.min
+            );
         }
     }
 }
 
-fn costs(listings: usize, lifetimes: Lifetimes) -> Costs {
+/// Hosts in random order, round and round.
+struct Turns {
+    order: Vec<usize>,
+    next: usize,
+}
+
+impl Turns {
+    fn batch(&mut self) -> Vec<usize> {
+        let Self { order, next } = self;
+        let hosts = (0..BATCH).map(|it| order[(*next + it) % order.len()]).collect();
+        *next += BATCH;
+        hosts
+    }
+}
+
+/// Attempts only, for as long as a profiler wants to look at them.
+pub(crate) fn attempts() {
+    let (mut fleet, mut turns) = populated(Limits::DEFAULT.listings, Lifetimes::FEW);
+    let whole = (0..4 * ROUNDS).map(|_| cycles(&mut fleet, &mut turns, COUNT / 4).iter().sum());
+    let it = summary(whole.collect());
+    println!("{:.0} ns each, median of {} rounds ({:.0}-{:.0})", it.median, 4 * ROUNDS, it.min, it.max);
+}
+
+/// A store with its hosts, in which as many attempts, results and records end as begin; and the hosts in random order.
+fn populated(listings: usize, lifetimes: Lifetimes) -> (Fleet, Turns) {
     let attempts = (listings * 2 / 5).max(4_000);
     // One place more, so that one can go and one can come.
     let places = limits(listings + BATCH, attempts);
@@ -67,35 +107,36 @@ fn costs(listings: usize, lifetimes: Lifetimes) -> Costs {
     let listing_records = places.listing_records + ROUNDS * COUNT / 8;
     let mut fleet = Fleet::new(Limits { listing_records, ..places }, lifetimes);
     fleet.register(listings);
-    let order = shuffled(listings);
-    let mut floor = Floor::new(listings);
-    let mut rows = ["refresh", "renew", "attempt", "register and delete"].map(|name| (name, Vec::new()));
-    let mut floors = Vec::new();
-    warm_up(&mut fleet, &order);
-    for _ in 0..ROUNDS {
-        floors.push(floor.measure(COUNT) * 1e9);
-        rows[0].1.push(refreshes(&mut fleet, &order));
-        rows[1].1.push(renewals(&mut fleet, &order));
-        rows[2].1.push(cycles(&mut fleet, &order, COUNT / 4));
-        rows[3].1.push(churn(&mut fleet, COUNT / 8));
-        fleet.live_on();
+    let mut turns = Turns { order: shuffled(listings), next: 0 };
+    // A record lasts longest.
+    let longest = match lifetimes {
+        Lifetimes::One { .. } => ATTEMPT_MIN.max(INTRODUCED_LIFETIME_MIN) + RECORD_GRACE,
+        Lifetimes::All => ATTEMPT_MAX + RECORD_GRACE,
+    };
+    let until = fleet.now.after(longest);
+    while fleet.now < until {
+        cycles(&mut fleet, &mut turns, BATCH);
     }
-    Costs { name: format!("{listings} listings"), rows: rows.into(), floor: floors }
+    (fleet, turns)
 }
 
-/// Until as many things end as begin: records of attempts last longest.
-fn warm_up(fleet: &mut Fleet, order: &[usize]) {
-    for _ in 0..8 {
-        cycles(fleet, order, 4_096);
-        fleet.live_on();
+fn costs(listings: usize, lifetimes: Lifetimes) -> Costs {
+    let (mut fleet, mut turns) = populated(listings, lifetimes);
+    let mut floor = Floor::new(listings);
+    let mut rows = [const { Vec::new() }; ROWS.len()];
+    let mut floors = Vec::new();
+    for _ in 0..ROUNDS {
+        floors.push(floor.measure(COUNT) * 1e9);
+        let parts = cycles(&mut fleet, &mut turns, COUNT / 4);
+        let attempt = [parts.iter().sum()].into_iter().chain(parts);
+        let figures = [refreshes(&mut fleet, &turns.order), renewals(&mut fleet, &turns.order)];
+        let figures = figures.into_iter().chain(attempt).chain([churn(&mut fleet, COUNT / 8)]);
+        rows.iter_mut().zip(figures).for_each(|(row, figure)| row.push(figure));
     }
+    Costs { name: format!("{listings} listings"), rows, floor: floors }
 }
 
 impl Fleet {
-    fn live_on(&mut self) {
-        (0..2).for_each(|_| self.pass(Duration::from_secs(5)));
-    }
-
     /// Between two batches of attempts, so that no pool overflows: of short attempts the records last longest, of all
     /// lifetimes the attempts themselves are most.
     fn pace(&self) -> Duration {
@@ -136,28 +177,30 @@ fn renewals(fleet: &mut Fleet, order: &[usize]) -> f64 {
     spent / hosts.len() as f64
 }
 
-/// Whole attempts, at the rate at which they end: so each time as much ends as begins.
-fn cycles(fleet: &mut Fleet, order: &[usize], count: usize) -> f64 {
+/// Whole attempts, at the rate at which they end: so each time as much ends as begins. The parts of one, in order.
+fn cycles(fleet: &mut Fleet, turns: &mut Turns, count: usize) -> [f64; 4] {
     let pace = fleet.pace();
-    let mut spent = 0.0;
-    for hosts in order.iter().cycle().copied().take(count).collect::<Vec<_>>().chunks(BATCH) {
+    let mut spent = [0.0; 4];
+    for _ in 0..count / BATCH {
+        let hosts = turns.batch();
+        fleet.pass(pace);
+        spent[3] += 1e9 * cpu_seconds(|| fleet.settle());
         let creates: Vec<_> = hosts.iter().map(|&host| fleet.creation(host)).collect();
         let mut made: Vec<Attempt> = Vec::new();
-        spent += apply(fleet, &creates);
-        for (reply, &host) in fleet.replies.iter().zip(hosts) {
+        spent[0] += apply(fleet, &creates);
+        for (reply, &host) in fleet.replies.iter().zip(&hosts) {
             made.push(fleet.granted(reply, host));
         }
         let binds: Vec<_> = made.iter().map(|it| fleet.bind_joiner(it)).collect();
-        spent += apply(fleet, &binds);
+        spent[1] += apply(fleet, &binds);
         let waiting = |it: &Reply| matches!(it, Reply::Bind(BindAnswer::Waiting { .. }));
         assert!(fleet.replies.iter().all(waiting));
         let binds: Vec<_> = made.iter().map(|it| fleet.bind_host(it)).collect();
-        spent += apply(fleet, &binds);
+        spent[2] += apply(fleet, &binds);
         let introduced = |it: &Reply| matches!(it, Reply::Bind(BindAnswer::Introduced { .. }));
         assert!(fleet.replies.iter().all(introduced));
-        fleet.pass(pace);
     }
-    spent / count as f64
+    spent.map(|it| it / count as f64)
 }
 
 fn churn(fleet: &mut Fleet, count: usize) -> f64 {

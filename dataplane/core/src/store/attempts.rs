@@ -81,13 +81,16 @@ impl MemoryStore {
         let lifetime = Seconds::granted(request.lifetime, limits::ATTEMPT_MIN, limits::ATTEMPT_MAX);
         let deadline = now.after(lifetime.duration());
         let fingerprint = request.idempotency.fingerprint;
-        let Self { attempts, attempt_records, .. } = self;
-        let slot = attempts.insert(|handle| Attempt {
+        let handle = self.attempts.next_handle();
+        let record = self.attempt_records.insert(key, fingerprint, handle, deadline, lifetime.lane());
+        let note = request.note.as_ref().map(Arc::clone);
+        let attempts = &mut self.attempts;
+        let slot = attempts.insert(Attempt {
             tag,
             tenant: request.caller.tenant,
             joiner: request.caller.principal,
             listing,
-            note: request.note.as_ref().map(Arc::clone),
+            note,
             lifetime,
             deadline,
             host_side: None,
@@ -95,7 +98,7 @@ impl MemoryStore {
             host_report: None,
             joiner_report: None,
             times: Times::new(now),
-            record: attempt_records.insert(key, fingerprint, handle, deadline, lifetime.lane()),
+            record,
             lane: lifetime.lane(),
             in_pool: Link::ALONE,
             in_tenant: Link::ALONE,

@@ -111,10 +111,16 @@ pub(super) fn reported_reason(reports: [Option<ReportResult>; 2]) -> AttemptReas
 
 // ---- Working off
 
+/// So many things that are over are read before the first of them is worked off.
+const READ_TOGETHER: usize = 32;
+
 impl MemoryStore {
     /// Works off up to `most` things that are over: attempts before listings, because a listing waits for its own.
     pub(super) fn work_off(&mut self, now: Instant, most: usize) {
-        for _ in 0..most {
+        for step in 0..most {
+            if step % READ_TOGETHER == 0 {
+                self.look_ahead_at_ends(now, READ_TOGETHER.min(most - step));
+            }
             if !self.work_off_one(now) {
                 return;
             }

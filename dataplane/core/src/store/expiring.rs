@@ -3,7 +3,7 @@
 use core::ops::{Deref, Index, IndexMut};
 use std::collections::HashMap;
 
-use rendezvous_shared::id::{Handle, TenantId};
+use rendezvous_shared::id::TenantId;
 use rendezvous_shared::time::Instant;
 
 use super::lanes::{Due, Holder, Lanes, Linked};
@@ -63,15 +63,26 @@ impl<T> Expiring<T> {
 }
 
 impl<T: Held> Expiring<T> {
-    /// Puts the object that `make` makes of its own handle. The caller saw that there is room.
-    pub(super) fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Slot<T> {
-        let slot = self.slab.insert(make);
+    /// All whose deadlines have come.
+    pub(super) fn all_due(&self, now: Instant) -> impl Iterator<Item = Slot<T>> + '_ {
+        let soonest = self.lanes.soonest().filter(|&at| at <= now);
+        soonest.into_iter().flat_map(move |_| self.lanes.all_due(&self.slab, now))
+    }
+
+    /// Puts an object. The caller saw that there is room.
+    #[inline]
+    pub(super) fn insert(&mut self, object: T) -> Slot<T> {
+        let slot = self.slab.insert(object);
+        self.file(slot);
+        slot
+    }
+
+    fn file(&mut self, slot: Slot<T>) {
         let holding = self.tenants.entry(self.slab[slot].tenant());
         let holding = holding.or_insert_with(|| Holding { count: 0, lanes: Lanes::default() });
         holding.count += 1;
         holding.lanes.file(&mut self.slab, slot);
         self.lanes.file(&mut self.slab, slot);
-        slot
     }
 
     /// Drops the object at `slot`.

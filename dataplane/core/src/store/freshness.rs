@@ -16,6 +16,11 @@ pub(super) struct Freshness {
 }
 
 impl Freshness {
+    /// A word of it.
+    pub(super) const fn word(self) -> u64 {
+        self.highest
+    }
+
     /// What to remember after `proof`, or nothing when it is older than what was accepted before.
     ///
     /// A datagram delayed on its way from a port that is gone carries an old session or sequence, so it never

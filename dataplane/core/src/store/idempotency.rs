@@ -10,7 +10,7 @@ use rendezvous_shared::store::{Caller, IdempotencyKey};
 use rendezvous_shared::time::Instant;
 
 use super::expiring::{Expiring, Held, Scope};
-use super::lanes::{Due, LaneId, Link, Linked};
+use super::lanes::{Due, LaneId, Link, Linked, read_neighbours};
 use super::records::{Attempt, Listing, OfPool, OfTenant, linked};
 use super::slab::Slot;
 
@@ -114,6 +114,17 @@ impl<T> Records<T> {
         self.by_key.find(self.hasher.hash_one(key), |&slot| self.all[slot].key == key).copied()
     }
 
+    /// Reads where the record of a key is, or would be.
+    pub(super) fn read(&self, key: RecordKey) -> u64 {
+        self.slot(key).map_or(0, |slot| slot.index() as u64)
+    }
+
+    /// Reads those that are forgotten next, and where they are looked for.
+    pub(super) fn read_due(&self, now: Instant) -> impl Iterator<Item = u64> + '_ {
+        let due = self.all.all_due(now);
+        due.map(|slot| read_neighbours::<_, OfTenant>(&self.all, slot) ^ self.read(self.all[slot].key))
+    }
+
     /// How many records a tenant may hold that may hold `quota` of the `pool` things they stand for: the same share of
     /// the records, and at least one for each. Records outlive what they stand for, so without a share one tenant that
     /// creates and deletes in a loop would fill the pool of all.
@@ -139,7 +150,7 @@ impl<T> Records<T> {
         let (in_pool, in_tenant) = (Link::ALONE, Link::ALONE);
         let record =
             Record { key, fingerprint, target, deadline, lane, in_pool, in_tenant, made: PhantomData };
-        let slot = self.all.insert(|_| record);
+        let slot = self.all.insert(record);
         let Self { all, by_key, hasher } = self;
         by_key.insert_unique(hasher.hash_one(key), slot, |&slot| hasher.hash_one(all[slot].key));
         slot

@@ -57,6 +57,10 @@ impl<T, L> List<T, L> {
     pub(super) fn first(&self) -> Option<Slot<T>> {
         self.first
     }
+
+    pub(super) fn last(&self) -> Option<Slot<T>> {
+        self.last
+    }
 }
 
 impl<T, L> fmt::Debug for List<T, L> {
@@ -90,6 +94,19 @@ impl<T: Linked<L>, L> List<T, L> {
     pub(super) fn iter<'a>(&self, slab: &'a Slab<T>) -> impl Iterator<Item = Slot<T>> + use<'a, T, L> {
         std::iter::successors(self.first, |&slot| slab[slot].link().next)
     }
+}
+
+/// Reads an object's link, so that a list finds it in the cache.
+pub(super) fn read<T: Linked<L>, L>(slab: &Slab<T>, slot: Slot<T>) -> u64 {
+    let word = |it: Option<Slot<T>>| it.map_or(0, |it| it.index() as u64);
+    word(slab[slot].link().prev) ^ word(slab[slot].link().next)
+}
+
+/// Reads the links of an object's neighbours in a list, so that [`List::remove`] finds them in the cache.
+pub(super) fn read_neighbours<T: Linked<L>, L>(slab: &Slab<T>, slot: Slot<T>) -> u64 {
+    let Link { prev, next } = *slab[slot].link();
+    let word = |it: Option<Slot<T>>| it.map_or(0, |it| read(slab, it));
+    word(prev) ^ word(next)
 }
 
 /// The lane an object is filed in: its lifetime in seconds; 0 for what was ended before its time. (Never zero inside,
@@ -183,6 +200,16 @@ impl<T: Linked<L> + Due, L> Lanes<T, L> {
         if before == self.soonest {
             self.soonest = self.lanes.iter().map(|lane| lane.soonest).min().unwrap_or(Instant::MAX);
         }
+    }
+
+    /// All whose deadlines have come, lane by lane.
+    pub(super) fn all_due<'a>(
+        &'a self,
+        slab: &'a Slab<T>,
+        now: Instant,
+    ) -> impl Iterator<Item = Slot<T>> + 'a {
+        let due = self.lanes.iter().filter(move |lane| lane.soonest <= now);
+        due.flat_map(move |lane| lane.list.iter(slab).take_while(move |&slot| slab[slot].deadline() <= now))
     }
 
     /// Each lane knows the deadline of its first object; for the invariants.
@@ -289,7 +316,7 @@ mod tests {
         let mut slab = Slab::new(16);
         let mut lanes = Lanes::<Thing, Anywhere>::default();
         for (lane, deadline) in [(1, 10), (1, 12), (2, 5), (1, 20), (2, 15), (3, 40), (2, 15)] {
-            let slot = slab.insert(|_| Thing { lane, deadline, link: Link::ALONE });
+            let slot = slab.insert(Thing { lane, deadline, link: Link::ALONE });
             lanes.file(&mut slab, slot);
         }
         assert_eq!(lanes.due(Instant::from_nanos(4)), None);
@@ -309,7 +336,7 @@ mod tests {
         let mut slab = Slab::new(1_000);
         let mut lanes = Lanes::<Thing, Anywhere>::default();
         for deadline in 0..1_000 {
-            let slot = slab.insert(|_| Thing { lane: 1, deadline, link: Link::ALONE });
+            let slot = slab.insert(Thing { lane: 1, deadline, link: Link::ALONE });
             let before = LOOKS.get();
             lanes.file(&mut slab, slot);
             assert_eq!(LOOKS.get() - before, 1, "its own deadline");
@@ -326,7 +353,7 @@ mod tests {
         let mut slab = Slab::new(4);
         let mut lanes = Lanes::<Thing, Anywhere>::default();
         let slots = [1, 2, 3].map(|deadline| {
-            let slot = slab.insert(|_| Thing { lane: 1, deadline, link: Link::ALONE });
+            let slot = slab.insert(Thing { lane: 1, deadline, link: Link::ALONE });
             lanes.file(&mut slab, slot);
             slot
         });
@@ -342,7 +369,7 @@ mod tests {
         let mut slab = Slab::new(8);
         let mut lanes = Lanes::<Thing, Anywhere>::default();
         let slots = [1, 2, 3, 4, 11].map(|deadline| {
-            let slot = slab.insert(|_| Thing { lane: 1, deadline, link: Link::ALONE });
+            let slot = slab.insert(Thing { lane: 1, deadline, link: Link::ALONE });
             lanes.file(&mut slab, slot);
             slot
         });
@@ -366,7 +393,7 @@ mod tests {
         assert_eq!(looks(&mut lanes, &slab, None), 1);
         lanes.take(&mut slab, slots[2]);
         lanes.take(&mut slab, slots[3]);
-        let late = slab.insert(|_| Thing { lane: 1, deadline: 12, link: Link::ALONE });
+        let late = slab.insert(Thing { lane: 1, deadline: 12, link: Link::ALONE });
         lanes.file(&mut slab, late);
         HOLDERS.set(&[11]);
         assert_eq!(lanes.due_holder(&slab, Instant::from_nanos(11)), Some(slots[4]));

@@ -99,8 +99,9 @@ impl MemoryStore {
         let protocol =
             self.tenants.entry(caller.tenant).or_default().use_protocol(request.description.protocol());
         let fingerprint = request.idempotency.fingerprint;
-        let Self { listings, listing_records, .. } = self;
-        let slot = listings.insert(|handle| Listing {
+        let handle = self.listings.next_handle();
+        let record = self.listing_records.insert(key, fingerprint, handle, deadline, lifetime.lane());
+        let slot = self.listings.insert(Listing {
             tag,
             tenant: caller.tenant,
             owner: caller.principal,
@@ -116,7 +117,7 @@ impl MemoryStore {
             presence_key_expires: now.after(limits::PRESENCE_KEY_LIFETIME),
             presence: [None; 2],
             freshness: Default::default(),
-            record: listing_records.insert(key, fingerprint, handle, deadline, lifetime.lane()),
+            record,
             end_reason: None,
             in_pool: Link::ALONE,
             in_tenant: Link::ALONE,

@@ -96,7 +96,7 @@ impl Results {
         if result.deadline() <= now {
             return;
         }
-        let slot = self.slab.insert(|_| result);
+        let slot = self.slab.insert(result);
         self.in_order.push(&mut self.slab, slot);
         let hash = self.hash(story.id());
         let Self { slab, by_id, hasher, .. } = self;
@@ -116,6 +116,12 @@ impl Results {
         self.in_order.remove(&mut self.slab, slot);
         self.slab.remove(slot);
         true
+    }
+
+    /// Reads those that are forgotten next, and where they are looked for.
+    pub(super) fn read_due(&self, now: Instant) -> impl Iterator<Item = u64> + '_ {
+        let due = self.in_order.iter(&self.slab).take_while(move |&slot| self.slab[slot].deadline() <= now);
+        due.map(|slot| self.slot(self.slab[slot].story.id()).map_or(0, |it| it.index() as u64))
     }
 
     /// When the next place is given back.

@@ -25,7 +25,7 @@ impl<T> Slot<T> {
         Self(NonZeroU32::MIN.saturating_add(index as u32), PhantomData)
     }
 
-    const fn index(self) -> usize {
+    pub(super) const fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 }
@@ -75,6 +75,8 @@ struct Entry<T> {
     object: Option<T>,
 }
 
+const FIRST_GENERATION: u32 = 1;
+
 /// At most `limit` objects. All its memory is reserved at the start, so that it never moves; the kernel provides a
 /// page once it is used.
 #[derive(Debug)]
@@ -111,24 +113,31 @@ impl<T> Slab<T> {
         self.len >= self.limit
     }
 
-    /// Puts the object that `make` makes of its own handle. The caller saw that the slab is not full.
-    pub(super) fn insert(&mut self, make: impl FnOnce(Handle) -> T) -> Slot<T> {
+    /// Puts an object. The caller saw that the slab is not full.
+    ///
+    /// Inlined, because then an object is written where it is to lie, and not copied there.
+    #[inline]
+    pub(super) fn insert(&mut self, object: T) -> Slot<T> {
         assert!(!self.is_full(), "whoever inserts has looked for room first");
         self.len += 1;
         self.high_water = self.high_water.max(self.len);
-        let slot = match self.free {
-            Some(slot) => slot,
-            None => {
-                let slot = Slot::at(self.entries.len());
-                self.entries.push(Entry { generation: 1, next_free: None, object: None });
-                slot
-            }
+        let Some(slot) = self.free else {
+            let slot = Slot::at(self.entries.len());
+            self.entries.push(Entry { generation: FIRST_GENERATION, next_free: None, object: Some(object) });
+            return slot;
         };
-        let object = make(self.handle(slot));
         let entry = &mut self.entries[slot.index()];
         self.free = entry.next_free;
         entry.object = Some(object);
         slot
+    }
+
+    /// What the object that is put next will be found by.
+    pub(super) fn next_handle(&self) -> Handle {
+        match self.free {
+            Some(slot) => self.handle(slot),
+            None => Self::handle_of(FIRST_GENERATION, self.entries.len()),
+        }
     }
 
     /// Drops the object at `slot`, where it lies.
@@ -147,7 +156,11 @@ impl<T> Slab<T> {
     /// What finds the object at `slot` for as long as it is there.
     pub(super) fn handle(&self, slot: Slot<T>) -> Handle {
         let generation = self.entries.get(slot.index()).map_or(0, |entry| entry.generation);
-        Handle(u64::from(generation) << 32 | slot.index() as u64)
+        Self::handle_of(generation, slot.index())
+    }
+
+    const fn handle_of(generation: u32, index: usize) -> Handle {
+        Handle((generation as u64) << 32 | index as u64)
     }
 
     /// The object that `handle` was made for, if it is still there.
@@ -187,13 +200,13 @@ mod tests {
     #[test]
     fn a_handle_finds_its_own_object_only() {
         let mut slab = Slab::new(2);
-        let first = slab.insert(|_| "first");
+        let first = slab.insert("first");
         let handle = slab.handle(first);
         assert_eq!(slab.find(handle), Some(first));
         slab.remove(first);
         slab.remove(first);
         assert_eq!((slab.find(handle), slab.len()), (None, 0));
-        let second = slab.insert(|_| "second");
+        let second = slab.insert("second");
         assert_eq!(second, first, "a place is used again");
         assert_eq!(slab.find(handle), None, "and the old handle finds nothing there");
         assert_eq!(slab.find(Handle(0)), None);
@@ -204,11 +217,11 @@ mod tests {
     fn it_holds_no_more_than_its_limit_and_never_moves() {
         let mut slab = Slab::new(3);
         let at = slab.entries.as_ptr();
-        let slots: Vec<_> = (0..3).map(|it| slab.insert(|_| it)).collect();
+        let slots: Vec<_> = (0..3).map(|it| slab.insert(it)).collect();
         assert!(slab.is_full());
         slab.remove(slots[1]);
         assert_eq!((slab.len(), slab.high_water(), slab.is_full()), (2, 3, false));
-        assert_eq!(slab.insert(|_| 9), slots[1]);
+        assert_eq!(slab.insert(9), slots[1]);
         assert_eq!(slab.entries.as_ptr(), at);
     }
 }
