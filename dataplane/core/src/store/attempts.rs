@@ -97,6 +97,7 @@ impl MemoryStore {
             joiner_side: None,
             host_report: None,
             joiner_report: None,
+            end_reason: None,
             times: Times::new(now),
             record,
             lane: lifetime.lane(),

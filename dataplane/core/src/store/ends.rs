@@ -58,7 +58,9 @@ impl MemoryStore {
         }
         // Whoever ends a listing before its time finds what is due at that moment gone already.
         let outlived = listing.lease_deadline > at || listing.end_reason.is_some();
-        let reason = if attempt.deadline == at && outlived {
+        let reason = if let Some(noted) = attempt.end_reason {
+            noted
+        } else if attempt.deadline == at && outlived {
             expiry_reason(attempt, listing.had_presence(at))
         } else if listing.lease_deadline == at {
             listing.end_reason.unwrap_or(AttemptReason::ListingGone)
@@ -166,18 +168,18 @@ impl MemoryStore {
         });
     }
 
-    /// Works off what is over of a listing's attempts. Their reason depends on whether the listing was joinable then,
-    /// which is only known until its presence ends or begins anew. They are looked for only while attempts of anybody
-    /// wait to be worked off, which is seldom and soon over.
+    /// Notes why those of a listing's attempts ended that are over. That depends on whether the listing was joinable
+    /// then, which is only known until its presence ends or begins anew. They are looked for only while attempts of
+    /// anybody wait to be worked off, which is seldom and soon over; and once in a batch, in which no more come due.
     pub(super) fn settle_attempts(&mut self, now: Instant, slot: Slot<Listing>) {
-        if self.attempts.due(now, Scope::Pool).is_none() {
+        if self.attempts.due(now, Scope::Pool).is_none() || self.settled.contains(&slot) {
             return;
         }
-        let listing = &self.listings[slot];
-        let all = listing.all_attempts(&self.attempts);
+        self.settled.push(slot);
+        let all = self.listings[slot].all_attempts(&self.attempts);
         let over: Vec<_> = all.filter(|&it| self.attempts[it].deadline <= now).collect();
         for attempt in over {
-            self.work_off_attempt(now, attempt);
+            self.attempts[attempt].end_reason = self.end_of(now, attempt).map(|it| it.reason);
         }
     }
 }

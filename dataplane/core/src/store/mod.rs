@@ -87,6 +87,8 @@ pub struct MemoryStore {
     tenants: HashMap<TenantId, Box<Tenant>, ahash::RandomState>,
     listings: Expiring<Listing>,
     attempts: Expiring<Attempt>,
+    /// Listings whose attempts were settled in this batch.
+    settled: Vec<Slot<Listing>>,
     results: Results,
     listing_records: Records<Listing>,
     attempt_records: Records<Attempt>,
@@ -147,6 +149,7 @@ impl MemoryStore {
             tenants: HashMap::default(),
             listings: Expiring::new(limits.listings),
             attempts: Expiring::new(limits.attempts),
+            settled: Vec::with_capacity(BATCH_LEN_MAX),
             results: Results::new(limits.attempt_results),
             listing_records: Records::new(limits.listing_records),
             attempt_records: Records::new(limits.attempt_records),
@@ -239,6 +242,7 @@ impl EphemeralRendezvousStore for MemoryStore {
         let now = self.advance(now);
         self.work_off(now, self.pace.per_transition * batch.len());
         self.look_ahead(batch);
+        self.settled.clear();
         for transition in batch {
             let reply = self.apply_one(now, transition);
             replies.push(reply);

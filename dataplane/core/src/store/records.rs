@@ -53,7 +53,8 @@ impl Seconds {
 /// The lane of what was ended before its time: its deadline is the moment it was ended.
 pub(super) const ENDED: LaneId = LaneId::new(0);
 
-/// In the order of how often a field is looked at: the first line of memory decides a refresh or a place on a page.
+/// In the order of how often a field is looked at: the first line of memory says whether it is over, what hangs on it and
+/// which listing is next; the second and third decide a refresh.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Listing {
@@ -61,22 +62,22 @@ pub(super) struct Listing {
     pub(super) lease_deadline: Instant,
     /// When it stops being joinable unless something is done, see [`Listing::joinable_until`].
     pub(super) joinable_until: Instant,
-    pub(super) presence_key_expires: Instant,
-    pub(super) description: ListingDescription,
-    pub(super) tenant: TenantId,
-    pub(super) lease_lifetime: Seconds,
-    /// One for each family, see [`family_index`].
-    pub(super) freshness: [Freshness; 2],
     /// Its attempts whose joiner is bound and whose host is not, the longest wait first.
     pub(super) waiting: List<Attempt, OfListing>,
     /// Those where nobody is bound, the oldest first.
     pub(super) unbound: List<Attempt, OfListing>,
     /// Those whose host is bound.
     pub(super) answered: List<Attempt, OfListing>,
-    /// One for each family, see [`family_index`].
-    pub(super) presence: [Option<Presence>; 2],
     pub(super) in_pool: Link<Self>,
     pub(super) in_tenant: Link<Self>,
+    pub(super) description: ListingDescription,
+    pub(super) presence_key_expires: Instant,
+    pub(super) tenant: TenantId,
+    pub(super) lease_lifetime: Seconds,
+    /// One for each family, see [`family_index`].
+    pub(super) freshness: [Freshness; 2],
+    /// One for each family, see [`family_index`].
+    pub(super) presence: [Option<Presence>; 2],
     /// The unguessable half of its id; the other is its handle.
     pub(super) tag: u64,
     pub(super) lease_version: u64,
@@ -179,29 +180,33 @@ impl Held for Listing {
     }
 }
 
+/// In the order of how often a field is looked at, as a [`Listing`].
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Attempt {
+    pub(super) deadline: Instant,
     /// The unguessable half of its id; the other is its handle.
     pub(super) tag: u64,
-    pub(super) tenant: TenantId,
-    pub(super) joiner: PrincipalId,
     /// The listing stays where it is until its last attempt is gone.
     pub(super) listing: Slot<Listing>,
-    pub(super) note: Option<Arc<str>>,
-    pub(super) lifetime: Seconds,
-    pub(super) deadline: Instant,
-    pub(super) host_side: Option<Side>,
-    pub(super) joiner_side: Option<Side>,
-    pub(super) host_report: Option<ReportResult>,
-    pub(super) joiner_report: Option<ReportResult>,
-    pub(super) times: Times,
-    /// Valid while the attempt is: the record outlives it.
-    pub(super) record: Slot<AttemptRecord>,
-    pub(super) lane: LaneId,
+    pub(super) tenant: TenantId,
     pub(super) in_pool: Link<Self>,
     pub(super) in_tenant: Link<Self>,
     pub(super) in_listing: Link<Self>,
     pub(super) in_joiner: Link<Self>,
+    pub(super) joiner: PrincipalId,
+    pub(super) lane: LaneId,
+    /// Valid while the attempt is: the record outlives it.
+    pub(super) record: Slot<AttemptRecord>,
+    pub(super) lifetime: Seconds,
+    pub(super) host_side: Option<Side>,
+    pub(super) joiner_side: Option<Side>,
+    pub(super) host_report: Option<ReportResult>,
+    pub(super) joiner_report: Option<ReportResult>,
+    /// Why it ended, where that was noted before what decides it changed.
+    pub(super) end_reason: Option<AttemptReason>,
+    pub(super) times: Times,
+    pub(super) note: Option<Arc<str>>,
 }
 
 /// Who is bound of an attempt, as its host cares.
