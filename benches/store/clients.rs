@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rendezvous_shared::counter::Label;
+use rendezvous_shared::id::TenantId;
 use rendezvous_shared::limits::{Limits, PAGE_LEN_DEFAULT};
 use rendezvous_shared::outcome::OutcomeKind;
 use rendezvous_shared::store::{
@@ -41,11 +42,11 @@ const _: () = {
     assert!(sum == BATCH);
 };
 
-/// The quotas that each owner and each tenant just fills in a store at its ceilings.
+/// The quotas that each owner and each tenant just fills with listings in a store at its ceilings.
 const FILLED: Quotas = Quotas {
     listings_per_owner: LISTINGS_PER_OWNER / TENANTS,
     listings_per_tenant: Limits::DEFAULT.listings as u32 / TENANTS,
-    attempts_per_tenant: Limits::DEFAULT.attempts as u32 / TENANTS,
+    ..NO_QUOTA
 };
 
 /// Everybody who talks to a store, and what they know. Most of it is over when a storm begins, and nobody told them.
@@ -59,6 +60,8 @@ pub(crate) struct Clients {
     /// Attempts that nobody is bound in, and those in which the joiner is.
     unbound: Vec<Attempt>,
     waiting: Vec<Attempt>,
+    /// The quotas of attempts that the tenants just filled before the storm.
+    filled: Option<[u32; TENANTS as usize]>,
     /// The host that each transition of the last batch is about.
     about: Vec<usize>,
     /// Kinds of transitions of which one or the other took effect: what is all refused costs too little.
@@ -76,6 +79,7 @@ impl Clients {
             attempts: Vec::new(),
             unbound: Vec::new(),
             waiting: Vec::new(),
+            filled: None,
             about: Vec::new(),
             done: BTreeSet::new(),
             batches: 0,
@@ -177,10 +181,17 @@ impl Clients {
     fn create(&mut self) -> (usize, Transition) {
         let host = self.live_host();
         let mut creation = self.fleet.creation(host);
+        let filled = *self.filled.get_or_insert_with(|| {
+            let mut filled = [0; TENANTS as usize];
+            let tenants = self.attempts.iter().map(|it| self.fleet.hosts[it.host].caller.tenant);
+            tenants.for_each(|TenantId(it)| filled[it as usize] += 1);
+            filled
+        });
         if let Transition::CreateAttempt(request) = &mut creation
             && self.batches.is_multiple_of(2)
         {
-            request.quotas = Quotas { attempts_per_tenant: FILLED.attempts_per_tenant, ..NO_QUOTA };
+            let attempts_per_tenant = filled[request.caller.tenant.0 as usize];
+            request.quotas = Quotas { attempts_per_tenant, ..NO_QUOTA };
         }
         (host, creation)
     }

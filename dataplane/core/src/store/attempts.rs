@@ -15,7 +15,7 @@ use super::MemoryStore;
 use super::ends::{End, reported_reason};
 use super::expiring::Scope;
 use super::idempotency::RecordKey;
-use super::lanes::Link;
+use super::lanes::{Holder, Link};
 use super::records::{Attempt, Listing, Seconds};
 use super::results::AttemptResult;
 use super::slab::Slot;
@@ -250,11 +250,17 @@ impl MemoryStore {
         listings[listing].attempts(standing).remove(attempts, slot);
         if let Some(tenant) = tenants.get_mut(&id) {
             tenant.take_from_principal(joiner, |it| it.joined.remove(attempts, slot));
+            if tenant.is_unused() {
+                tenants.remove(&id);
+            }
         }
         attempts.remove(slot);
+        let Listing { owner: host, is_retired, .. } = listings[listing];
+        if is_retired && !listings[listing].holds_any() {
+            listings.free(listing);
+        }
         self.tallies.attempt_reasons.count(end.reason);
         if end.reason != AttemptReason::Drained {
-            let host = self.listings[listing].owner;
             self.results.keep(now, end, (id, host, joiner), story);
         }
     }

@@ -131,9 +131,9 @@ impl MemoryStore {
 
     fn work_off_one(&mut self, now: Instant) -> bool {
         let now = if self.is_drained() { Instant::MAX } else { now };
-        let attempt = self.attempts.due(now, Scope::Pool);
+        let attempt = self.attempts.due(now, Scope::Pool).or_else(|| self.orphan(Scope::Pool));
         attempt.map(|slot| self.work_off_attempt(now, slot)).is_some()
-            || self.work_off_listing_in(now, Scope::Pool)
+            || self.clear_listing_in(now, Scope::Pool)
             || self.results.work_off_one(now)
             || self.listing_records.work_off_one(now, Scope::Pool)
             || self.attempt_records.work_off_one(now, Scope::Pool)
@@ -146,18 +146,15 @@ impl MemoryStore {
         }
     }
 
-    /// One step with a listing that is over: an attempt of it, or itself when it has none left. True when it is gone.
-    pub(super) fn work_off_listing(&mut self, now: Instant, slot: Slot<Listing>) -> bool {
-        match self.listings[slot].first_attempt() {
-            Some(attempt) => {
-                self.work_off_attempt(now, attempt);
-                false
-            }
-            None => {
-                self.remove_listing(slot);
-                true
-            }
+    /// Takes a listing that is over out of everything. Only when its attempts cannot have its place for longer, since very
+    /// many listings that have any are over, are these worked off at once.
+    pub(super) fn clear_listing(&mut self, now: Instant, slot: Slot<Listing>) {
+        while !self.listings.can_retire()
+            && let Some(attempt) = self.listings[slot].first_attempt()
+        {
+            self.work_off_attempt(now, attempt);
         }
+        self.remove_listing(slot);
     }
 
     /// Ends a listing before its time, and with it, in the same step, its presence and every attempt at it.
@@ -201,19 +198,24 @@ impl MemoryStore {
         true
     }
 
-    /// One step with a listing that is over.
-    pub(super) fn work_off_listing_in(&mut self, now: Instant, scope: Scope) -> bool {
+    /// Clears one listing that is over, if there is any.
+    pub(super) fn clear_listing_in(&mut self, now: Instant, scope: Scope) -> bool {
         let due = self.listings.due(now, scope);
-        due.map(|slot| self.work_off_listing(now, slot)).is_some()
+        due.map(|slot| self.clear_listing(now, slot)).is_some()
+    }
+
+    /// An attempt whose listing was cleared.
+    fn orphan(&self, scope: Scope) -> Option<Slot<Attempt>> {
+        self.listings[self.listings.retired(scope)?].first_attempt()
     }
 
     /// An attempt that is over: its own deadline came, or its listing's, which gets no new attempts then.
     pub(super) fn work_off_attempt_in(&mut self, now: Instant, scope: Scope) -> bool {
-        let orphan = |it: &mut Self| {
+        let held = |it: &mut Self| {
             let listing = it.listings.due_holder(now, scope)?;
             it.listings[listing].first_attempt()
         };
-        let over = self.attempts.due(now, scope).or_else(|| orphan(self));
+        let over = self.attempts.due(now, scope).or_else(|| self.orphan(scope)).or_else(|| held(self));
         over.map(|slot| self.work_off_attempt(now, slot)).is_some()
     }
 
@@ -230,7 +232,7 @@ impl MemoryStore {
         let over: Vec<_> = own.map(|place| place.slot).filter(over).take(wanted).collect();
         let enough = over.len() == wanted;
         for slot in over {
-            while !self.work_off_listing(now, slot) {}
+            self.clear_listing(now, slot);
         }
         enough
     }

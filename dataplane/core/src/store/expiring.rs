@@ -1,12 +1,12 @@
 //! A slab of things that end: what of it is due next, in the whole and for each tenant, and how much each tenant has.
 
 use core::ops::{Deref, Index, IndexMut};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use rendezvous_shared::id::TenantId;
 use rendezvous_shared::time::Instant;
 
-use super::lanes::{Due, Holder, Lanes, Linked};
+use super::lanes::{Due, Holder, Lanes, Linked, List};
 use super::records::{OfPool, OfTenant};
 use super::slab::{Slab, Slot};
 
@@ -22,12 +22,17 @@ pub(super) enum Scope {
     Tenant(TenantId),
 }
 
-/// A slab whose objects are filed by their deadlines. Reads as the slab it holds; deadlines change by
-/// [`Expiring::refile`] only.
+/// A slab whose objects are filed by their deadlines. Reads as the slab it holds, but counts what is filed only; deadlines
+/// change by [`Expiring::refile`] only.
 #[derive(Debug)]
 pub(super) struct Expiring<T> {
     slab: Slab<T>,
+    limit: usize,
+    len: usize,
+    high_water: usize,
     lanes: Lanes<T, OfPool>,
+    /// Those that were retired, the longest ago first.
+    retired: List<T, OfPool>,
     tenants: HashMap<TenantId, Holding<T>, ahash::RandomState>,
 }
 
@@ -36,16 +41,62 @@ pub(super) struct Expiring<T> {
 struct Holding<T> {
     count: u32,
     lanes: Lanes<T, OfTenant>,
+    retired: List<T, OfTenant>,
+}
+
+impl<T> Holding<T> {
+    const fn is_empty(&self) -> bool {
+        self.count == 0 && self.retired.is_empty()
+    }
 }
 
 impl<T> Expiring<T> {
     pub(super) fn new(limit: usize) -> Self {
-        Self { slab: Slab::new(limit), lanes: Lanes::default(), tenants: HashMap::default() }
+        Self::with_places_for_retired(limit, 0)
     }
 
-    /// The earliest deadline.
-    pub(super) fn soonest(&self) -> Option<Instant> {
-        self.lanes.soonest()
+    /// With `places` beyond its limit for those that are retired.
+    pub(super) fn with_places_for_retired(limit: usize, places: usize) -> Self {
+        Self {
+            slab: Slab::new(limit + places),
+            limit,
+            len: 0,
+            high_water: 0,
+            lanes: Lanes::default(),
+            retired: List::EMPTY,
+            tenants: HashMap::default(),
+        }
+    }
+
+    /// How many are filed.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// The most that ever were.
+    pub(super) const fn high_water(&self) -> usize {
+        self.high_water
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.len >= self.limit
+    }
+
+    /// Whether one more can be retired.
+    pub(super) const fn can_retire(&self) -> bool {
+        self.slab.len() - self.len < self.slab.limit() - self.limit
+    }
+
+    /// The one that was retired the longest ago.
+    pub(super) fn retired(&self, scope: Scope) -> Option<Slot<T>> {
+        match scope {
+            Scope::Pool => self.retired.first(),
+            Scope::Tenant(id) => self.tenants.get(&id)?.retired.first(),
+        }
     }
 
     /// Of those whose deadline has come, the one whose came first.
@@ -63,6 +114,11 @@ impl<T> Expiring<T> {
 }
 
 impl<T: Held> Expiring<T> {
+    /// The earliest deadline, or that of one that was retired.
+    pub(super) fn soonest(&self) -> Option<Instant> {
+        self.retired.first().map(|slot| self.slab[slot].deadline()).or(self.lanes.soonest())
+    }
+
     /// All whose deadlines have come.
     pub(super) fn all_due(&self, now: Instant) -> impl Iterator<Item = Slot<T>> + '_ {
         let soonest = self.lanes.soonest().filter(|&at| at <= now);
@@ -78,8 +134,11 @@ impl<T: Held> Expiring<T> {
     }
 
     fn file(&mut self, slot: Slot<T>) {
+        self.len += 1;
+        self.high_water = self.high_water.max(self.len);
         let holding = self.tenants.entry(self.slab[slot].tenant());
-        let holding = holding.or_insert_with(|| Holding { count: 0, lanes: Lanes::default() });
+        let holding =
+            holding.or_insert_with(|| Holding { count: 0, lanes: Lanes::default(), retired: List::EMPTY });
         holding.count += 1;
         holding.lanes.file(&mut self.slab, slot);
         self.lanes.file(&mut self.slab, slot);
@@ -87,21 +146,47 @@ impl<T: Held> Expiring<T> {
 
     /// Drops the object at `slot`.
     pub(super) fn remove(&mut self, slot: Slot<T>) {
+        self.take(slot, |_, _, _| ());
+        self.slab.remove(slot);
+    }
+
+    /// Takes the object at `slot` out of its lanes and counts it no more. It keeps its place until [`Expiring::free`].
+    /// The caller saw that one more can be retired.
+    pub(super) fn retire(&mut self, slot: Slot<T>) {
+        self.take(slot, |holding, slab, slot| holding.retired.push(slab, slot));
+        self.retired.push(&mut self.slab, slot);
+    }
+
+    /// Drops an object that was retired.
+    pub(super) fn free(&mut self, slot: Slot<T>) {
         let id = self.slab[slot].tenant();
-        self.lanes.take(&mut self.slab, slot);
+        self.retired.remove(&mut self.slab, slot);
         if let Some(holding) = self.tenants.get_mut(&id) {
-            holding.lanes.take(&mut self.slab, slot);
-            holding.count -= 1;
-            if holding.count == 0 {
+            holding.retired.remove(&mut self.slab, slot);
+            if holding.is_empty() {
                 self.tenants.remove(&id);
             }
         }
         self.slab.remove(slot);
     }
 
+    fn take(&mut self, slot: Slot<T>, then: impl FnOnce(&mut Holding<T>, &mut Slab<T>, Slot<T>)) {
+        self.len -= 1;
+        let id = self.slab[slot].tenant();
+        self.lanes.take(&mut self.slab, slot);
+        if let Some(holding) = self.tenants.get_mut(&id) {
+            holding.lanes.take(&mut self.slab, slot);
+            holding.count -= 1;
+            then(holding, &mut self.slab, slot);
+            if holding.is_empty() {
+                self.tenants.remove(&id);
+            }
+        }
+    }
+
     /// Changes an object's deadline or lane, and files it accordingly.
     pub(super) fn refile(&mut self, slot: Slot<T>, change: impl FnOnce(&mut T)) {
-        let Self { slab, lanes, tenants } = self;
+        let Self { slab, lanes, tenants, .. } = self;
         let mut holding = tenants.get_mut(&slab[slot].tenant());
         lanes.take(slab, slot);
         if let Some(holding) = &mut holding {
@@ -116,14 +201,22 @@ impl<T: Held> Expiring<T> {
 
     /// Checks that everything is filed where it is looked for; for the invariants.
     pub(super) fn check(&self, what: &str) {
-        super::invariants::check_lanes(what, &self.slab, &self.lanes, |_| true);
+        assert!(self.len <= self.limit, "{what} over their ceiling");
+        let retired: BTreeSet<_> = self.retired.iter(&self.slab).collect();
+        assert_eq!(self.len + retired.len(), self.slab.len(), "{what}: neither filed nor retired");
+        let filed = |slot| !retired.contains(&slot);
+        super::invariants::check_lanes(what, &self.slab, &self.lanes, |slot, _| filed(slot));
         let counted: u32 = self.tenants.values().map(|it| it.count).sum();
-        assert_eq!(counted as usize, self.slab.len(), "{what}: what all tenants have");
+        assert_eq!(counted as usize, self.len, "{what}: what all tenants have");
         for (&id, holding) in &self.tenants {
-            let own = |it: &T| it.tenant() == id;
+            let own = |slot, it: &T| it.tenant() == id && filed(slot);
             super::invariants::check_lanes(what, &self.slab, &holding.lanes, own);
-            let count = self.slab.iter().filter(|(_, it)| own(it)).count();
-            assert_eq!((holding.count as usize, count > 0), (count, true), "{what}: a tenant's count");
+            let count = self.slab.iter().filter(|&(slot, it)| own(slot, it)).count();
+            assert_eq!(holding.count as usize, count, "{what}: a tenant's count");
+            let own = retired.iter().copied().filter(|&slot| self.slab[slot].tenant() == id);
+            let listed: BTreeSet<_> = holding.retired.iter(&self.slab).collect();
+            assert_eq!(listed, own.collect(), "{what}: what a tenant had, retired");
+            assert!(!holding.is_empty(), "{what}: a tenant that has nothing is kept");
         }
     }
 }

@@ -8,6 +8,7 @@ use rendezvous_shared::limits::{
     PROTOCOL_LEN_MAX, SLOT_LEN_MAX,
 };
 
+use super::RETIRED_MAX;
 use super::idempotency::{AttemptRecord, ListingRecord, roomy};
 use super::records::{Attempt, Listing};
 use super::results::AttemptResult;
@@ -42,7 +43,7 @@ pub fn footprint(limits: &Limits) -> Footprint {
     let attributes = ATTRIBUTES_MAX * (4 + ATTRIBUTE_KEY_LEN_MAX + ATTRIBUTE_VALUE_LEN_MAX);
     let text = attributes + NAME_LEN_MAX + 2 * PROTOCOL_LEN_MAX + 2 * SLOT_LEN_MAX;
     Footprint {
-        records: limits.listings * listing
+        records: (limits.listings + RETIRED_MAX) * listing
             + limits.attempts * attempt
             + limits.listing_records * Slab::<ListingRecord>::ENTRY_LEN
             + limits.attempt_records * Slab::<AttemptRecord>::ENTRY_LEN

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rendezvous_shared::id::TenantId;
 use rendezvous_shared::store::Visibility;
+use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
 use super::lanes::{Due, Lanes, Linked};
-use super::records::Standing;
+use super::records::{Listing, Standing};
 use super::slab::{Slab, Slot};
 use super::tenants::{Owned, Place, Published, Tenant};
 
@@ -32,7 +33,12 @@ impl MemoryStore {
     }
 
     fn check_listings(&self) {
-        for (slot, listing) in self.listings.iter() {
+        for (_, listing) in self.listings.iter().filter(|(_, it)| it.is_retired) {
+            let over = listing.lease_deadline <= self.now || self.is_drained();
+            assert!(over && listing.first_attempt().is_some(), "a listing was retired for nothing");
+            assert_eq!(listing.joinable_until, Instant::ZERO, "a listing that was retired is joinable");
+        }
+        for (slot, listing) in self.filed_listings() {
             let tenant = &self.tenants[&listing.tenant];
             let place = Place::new(listing.tag, slot);
             assert!(tenant.owned.contains(&Owned { owner: listing.owner, place }), "owner index");
@@ -47,6 +53,8 @@ impl MemoryStore {
             let holder = listing.description.slot().map(|name| tenant.slots.get(name).copied());
             let held_by_other = holder.flatten() != Some(slot);
             assert!(holder.is_none() || !held_by_other || listing.lease_deadline <= self.now, "slot index");
+        }
+        for (slot, listing) in self.listings.iter() {
             let lists = [
                 (&listing.waiting, Standing::Waiting),
                 (&listing.unbound, Standing::Unbound),
@@ -59,6 +67,11 @@ impl MemoryStore {
                 }
             }
         }
+    }
+
+    /// Those that were not retired.
+    fn filed_listings(&self) -> impl Iterator<Item = (Slot<Listing>, &Listing)> {
+        self.listings.iter().filter(|(_, it)| !it.is_retired)
     }
 
     fn check_attempts(&self) {
@@ -76,6 +89,8 @@ impl MemoryStore {
 
     fn check_tenants(&self) {
         let used: BTreeSet<_> = self.listings.iter().map(|(_, it)| it.tenant).collect();
+        let filed = self.filed_listings().count();
+        assert_eq!(filed, self.listings.len(), "what was retired does not say so, or others do");
         let kept: BTreeSet<_> = self.tenants.keys().copied().collect();
         assert_eq!(kept, used, "names of a tenant that has nothing are kept, or others are not");
         for (&id, tenant) in &self.tenants {
@@ -85,7 +100,7 @@ impl MemoryStore {
 
     /// No index of a tenant holds more than its listings and attempts account for.
     fn check_names(&self, id: TenantId, tenant: &Tenant) {
-        let of_tenant = || self.listings.iter().filter(|(_, it)| it.tenant == id);
+        let of_tenant = || self.filed_listings().filter(|(_, it)| it.tenant == id);
         let public = of_tenant().filter(|(_, it)| it.description.visibility() == Visibility::Public);
         let public = public.count();
         assert_eq!(tenant.owned.len(), of_tenant().count(), "owner index");
@@ -129,7 +144,7 @@ impl MemoryStore {
     }
 
     fn check_gauges(&self) {
-        for (_, listing) in self.listings.iter() {
+        for (_, listing) in self.filed_listings() {
             assert_eq!(listing.joinable_until, listing.joinable_until(), "joinable for another time");
         }
         let present = self.listings.iter().filter(|(_, it)| self.present.counts(it.joinable_until));
@@ -146,9 +161,8 @@ pub(super) fn check_lanes<T: Due + Linked<L>, L>(
     what: &str,
     slab: &Slab<T>,
     lanes: &Lanes<T, L>,
-    wanted: impl Fn(&T) -> bool,
+    wanted: impl Fn(Slot<T>, &T) -> bool,
 ) {
-    assert!(slab.len() <= slab.limit(), "{what} over their ceiling");
     let mut filed = BTreeSet::new();
     let mut before = None;
     for (lane, slot) in lanes.filed(slab) {
@@ -158,7 +172,7 @@ pub(super) fn check_lanes<T: Due + Linked<L>, L>(
         assert!(before.is_none_or(|(of, at)| of != lane || at <= deadline), "{what}: a lane is out of order");
         before = Some((lane, deadline));
     }
-    let all: BTreeSet<_> = slab.iter().filter(|(_, it)| wanted(it)).map(|(slot, _)| slot).collect();
+    let all: BTreeSet<_> = slab.iter().filter(|&(slot, it)| wanted(slot, it)).map(|(slot, _)| slot).collect();
     assert_eq!(filed, all, "{what}: not all are filed, or others are");
     lanes.check(slab, what);
 }

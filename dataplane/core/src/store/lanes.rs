@@ -58,6 +58,10 @@ impl<T, L> List<T, L> {
         self.first
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
     pub(super) fn last(&self) -> Option<Slot<T>> {
         self.last
     }

@@ -12,7 +12,7 @@ use rendezvous_shared::time::Instant;
 use super::MemoryStore;
 use super::expiring::Scope;
 use super::idempotency::RecordKey;
-use super::lanes::{Link, List};
+use super::lanes::{Holder, Link, List};
 use super::records::{Listing, Seconds};
 use super::slab::Slot;
 use super::tenants::{Owned, Place, Published};
@@ -34,7 +34,7 @@ impl MemoryStore {
         self.check_registration(now, request, replaced)?;
         if let Some(slot) = replaced {
             self.end_listing(now, slot, AttemptReason::ListingGone);
-            while !self.work_off_listing(now, slot) {}
+            self.clear_listing(now, slot);
         }
         let slot = self.insert_listing(now, request, record);
         Ok(Reply::Registered(Box::new(self.grant(now, slot, caller, false))))
@@ -72,7 +72,7 @@ impl MemoryStore {
         let quota = quotas.listings_per_tenant.saturating_add(freed);
         let in_tenant = self.make_room(
             |it| it.listings.count_of(tenant) < quota,
-            |it| it.work_off_listing_in(now, Scope::Tenant(tenant)),
+            |it| it.clear_listing_in(now, Scope::Tenant(tenant)),
         );
         let share = self.listing_records.share(quotas.listings_per_tenant, self.limits.listings);
         if !in_tenant || !self.listing_records.has_room_for(now, tenant, share) {
@@ -80,7 +80,7 @@ impl MemoryStore {
         }
         let in_pool = self.make_room(
             |it| it.listings.len() < it.listings.limit() + freed as usize,
-            |it| it.work_off_listing_in(now, Scope::Pool),
+            |it| it.clear_listing_in(now, Scope::Pool),
         );
         if !in_pool {
             return Err(Refusal::CapacityExceeded(Pool::Listings));
@@ -119,6 +119,7 @@ impl MemoryStore {
             freshness: Default::default(),
             record,
             end_reason: None,
+            is_retired: false,
             in_pool: Link::ALONE,
             in_tenant: Link::ALONE,
             waiting: List::EMPTY,
@@ -212,9 +213,21 @@ impl MemoryStore {
         Ok(Reply::Listing(Box::new(view)))
     }
 
-    /// Takes apart a listing that is over and has no attempt left. Its idempotency record stays until its own time,
-    /// so that a late retry learns `expired`.
+    /// Takes a listing that is over out of everything. While it has attempts, its place is kept for them. Its idempotency
+    /// record stays until its own time, so that a late retry learns `expired`.
     pub(super) fn remove_listing(&mut self, slot: Slot<Listing>) {
+        self.forget_names(slot);
+        self.leave_gauges(slot);
+        let listing = &mut self.listings[slot];
+        listing.is_retired = listing.holds_any();
+        if listing.is_retired {
+            self.listings.retire(slot);
+        } else {
+            self.listings.remove(slot);
+        }
+    }
+
+    fn forget_names(&mut self, slot: Slot<Listing>) {
         let listing = &self.listings[slot];
         let id = listing.tenant;
         if let Some(tenant) = self.tenants.get_mut(&id) {
@@ -235,9 +248,6 @@ impl MemoryStore {
                 self.tenants.remove(&id);
             }
         }
-        self.listings[slot].presence = [None; 2];
-        self.note_joinable(slot);
-        self.listings.remove(slot);
     }
 
     /// Changes a listing's lease, and with it where it is filed.

@@ -54,7 +54,7 @@ use idempotency::Records;
 use records::{Attempt, Listing};
 use results::Results;
 use revocations::Revocations;
-use slab::{Slab, Slot};
+use slab::Slot;
 use tenants::Tenant;
 
 /// How much of what is over is worked off along with other work. What the store answers does not depend on it.
@@ -71,6 +71,10 @@ impl Pace {
     /// in each call what takes as long as a few batches of datagrams.
     pub const DEFAULT: Self = Self { per_transition: 4, per_call: 2 * BATCH_LEN_MAX };
 }
+
+/// Listings that are over and are kept for their attempts, beyond the ceiling of listings. As many as sixteen batches that
+/// ask for nothing but places for new ones can make, in which the attempts of most are worked off.
+const RETIRED_MAX: usize = 16 * BATCH_LEN_MAX;
 
 /// The in-memory store of all authority.
 #[derive(Debug)]
@@ -147,7 +151,7 @@ impl MemoryStore {
             now: Instant::ZERO,
             drain: DrainState::Serving,
             tenants: HashMap::default(),
-            listings: Expiring::new(limits.listings),
+            listings: Expiring::with_places_for_retired(limits.listings, RETIRED_MAX),
             attempts: Expiring::new(limits.attempts),
             settled: Vec::with_capacity(BATCH_LEN_MAX),
             results: Results::new(limits.attempt_results),
@@ -222,15 +226,15 @@ impl MemoryStore {
 
     /// What each pool holds; what is over and not worked off is counted.
     fn pool(&self, pool: Pool) -> PoolUsage {
-        fn usage<T>(slab: &Slab<T>) -> (usize, usize, usize) {
-            (slab.len(), slab.limit(), slab.high_water())
+        fn usage<T>(it: &Expiring<T>) -> (usize, usize, usize) {
+            (it.len(), it.limit(), it.high_water())
         }
         let (used, limit, high_water) = match pool {
             Pool::Listings => usage(&self.listings),
             Pool::Attempts => usage(&self.attempts),
             Pool::ListingRecords => usage(self.listing_records.all()),
             Pool::AttemptRecords => usage(self.attempt_records.all()),
-            Pool::AttemptResults => usage(self.results.slab()),
+            Pool::AttemptResults => self.results.usage(),
             Pool::Revocations => self.revocations.usage(),
         };
         PoolUsage { pool, used, limit, high_water }

@@ -81,8 +81,16 @@ impl MemoryStore {
 
     /// Notes until when a listing is joinable, after its lease or presence changed; and keeps the gauges.
     pub(super) fn note_joinable(&mut self, slot: Slot<Listing>) {
+        self.set_joinable(slot, self.listings[slot].joinable_until());
+    }
+
+    /// A listing that is taken out of everything is joinable no more.
+    pub(super) fn leave_gauges(&mut self, slot: Slot<Listing>) {
+        self.set_joinable(slot, Instant::ZERO);
+    }
+
+    fn set_joinable(&mut self, slot: Slot<Listing>, after: Instant) {
         let listing = &mut self.listings[slot];
-        let after = listing.joinable_until();
         let before = core::mem::replace(&mut listing.joinable_until, after);
         self.present.shift(before, after);
         if listing.description.visibility() == Visibility::Public {

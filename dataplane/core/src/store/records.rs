@@ -92,6 +92,8 @@ pub(super) struct Listing {
     pub(super) join_code: Option<JoinCode>,
     /// What its attempts ended for, if it was ended before its time.
     pub(super) end_reason: Option<AttemptReason>,
+    /// It is over, and is kept only until its last attempt is gone; nothing else knows of it.
+    pub(super) is_retired: bool,
 }
 
 /// A host's endpoint of one family, proved. Stays where it was once it is stale.

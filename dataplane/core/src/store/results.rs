@@ -63,8 +63,9 @@ impl Results {
         }
     }
 
-    pub(super) const fn slab(&self) -> &Slab<AttemptResult> {
-        &self.slab
+    /// Results held, ceiling, most ever held.
+    pub(super) const fn usage(&self) -> (usize, usize, usize) {
+        (self.slab.len(), self.slab.limit(), self.slab.high_water())
     }
 
     pub(super) fn get(&self, now: Instant, id: AttemptId) -> Option<&AttemptResult> {
