@@ -1,5 +1,6 @@
 //! The contract of the store, clause by clause, against [`MemoryStore`]; its invariants after every step.
 
+mod crowds;
 mod growth;
 mod own;
 

@@ -60,7 +60,7 @@ pub(super) fn registrations(count: usize) -> Vec<Transition> {
     (0..count).map(|it| Transition::RegisterListing(Box::new(registration(it)))).collect()
 }
 
-fn creations(listing: ListingId, count: usize) -> Vec<Transition> {
+pub(super) fn creations(listing: ListingId, count: usize) -> Vec<Transition> {
     let creation = |number| CreateAttempt {
         caller: caller(2),
         quotas: QUOTAS,
@@ -72,7 +72,7 @@ fn creations(listing: ListingId, count: usize) -> Vec<Transition> {
     (0..count).map(|it| Transition::CreateAttempt(Box::new(creation(it)))).collect()
 }
 
-fn proof(key_id: KeyId, last: u8) -> DatagramProof {
+pub(super) fn proof(key_id: KeyId, last: u8) -> DatagramProof {
     DatagramProof {
         key_id,
         source: Endpoint::new([9, 9, 9, last].into(), 4000),
@@ -84,7 +84,7 @@ fn proof(key_id: KeyId, last: u8) -> DatagramProof {
     }
 }
 
-fn presence(key_id: KeyId) -> Transition {
+pub(super) fn presence(key_id: KeyId) -> Transition {
     Transition::RefreshPresence(RefreshPresence { proof: proof(key_id, 1) })
 }
 
@@ -94,11 +94,11 @@ fn bind(key_id: KeyId, attempt: AttemptId) -> Transition {
     Transition::Bind(Bind { proof, attempt, candidates, round_trip: Duration::ZERO })
 }
 
-fn answers(store: &mut MemoryStore, batch: &[Transition]) -> Vec<Reply> {
+pub(super) fn answers(store: &mut MemoryStore, batch: &[Transition]) -> Vec<Reply> {
     answers_at(store, NOW, batch)
 }
 
-fn answers_at(store: &mut MemoryStore, now: Instant, batch: &[Transition]) -> Vec<Reply> {
+pub(super) fn answers_at(store: &mut MemoryStore, now: Instant, batch: &[Transition]) -> Vec<Reply> {
     let mut replies = Vec::new();
     store.apply(now, batch, &mut replies);
     store.check_invariants();
@@ -106,7 +106,7 @@ fn answers_at(store: &mut MemoryStore, now: Instant, batch: &[Transition]) -> Ve
 }
 
 /// What pools hold, what is over and not worked off included.
-fn used<const N: usize>(store: &MemoryStore, pools: [Pool; N]) -> [usize; N] {
+pub(super) fn used<const N: usize>(store: &MemoryStore, pools: [Pool; N]) -> [usize; N] {
     let held = store.stats().pools;
     pools.map(|pool| held.iter().find(|it| it.pool == pool).unwrap().used)
 }
@@ -186,7 +186,7 @@ const TIGHT: Limits =
 const ONE_EACH: Quotas = Quotas { listings_per_owner: 1, listings_per_tenant: 1, attempts_per_tenant: 1 };
 
 /// A store that works off only what it must.
-fn idle(limits: Limits) -> MemoryStore {
+pub(super) fn idle(limits: Limits) -> MemoryStore {
     let pace = Pace { per_transition: 0, per_call: 0 };
     MemoryStore::with_pace(limits, InstanceId(7), MasterKey::from_bytes([5; 32]), pace)
 }
