@@ -7,6 +7,7 @@ use crate::table::Proof;
 /// Where the sources of each kind of test begin.
 const SOURCES: &[(&str, &str)] = &[
     ("core", "dataplane/core/src"),
+    ("shared", "shared/core/src"),
     ("node", "dataplane/node/src"),
     ("hand-overs", "tests/interleavings"),
     ("control", "control/src"),

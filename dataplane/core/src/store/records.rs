@@ -53,15 +53,16 @@ impl Seconds {
 /// The lane of what was ended before its time: its deadline is the moment it was ended.
 pub(super) const ENDED: LaneId = LaneId::new(0);
 
-/// In the order of how often a field is looked at: the first line of memory says whether it is over, what hangs on it and
-/// which listing is next; the second and third decide a refresh.
+/// What is looked at together lies together, in as few lines of memory as can be: first what decides whether a page shows
+/// it; then whether it is over, what hangs on it and which is next; then what a refresh changes.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Listing {
-    /// The listing is over from then on. To end it before its time is to set this to now.
-    pub(super) lease_deadline: Instant,
     /// When it stops being joinable unless something is done, see [`Listing::joinable_until`].
     pub(super) joinable_until: Instant,
+    pub(super) description: ListingDescription,
+    /// The listing is over from then on. To end it before its time is to set this to now.
+    pub(super) lease_deadline: Instant,
     /// Its attempts whose joiner is bound and whose host is not, the longest wait first.
     pub(super) waiting: List<Attempt, OfListing>,
     /// Those where nobody is bound, the oldest first.
@@ -70,7 +71,6 @@ pub(super) struct Listing {
     pub(super) answered: List<Attempt, OfListing>,
     pub(super) in_pool: Link<Self>,
     pub(super) in_tenant: Link<Self>,
-    pub(super) description: ListingDescription,
     pub(super) presence_key_expires: Instant,
     pub(super) tenant: TenantId,
     pub(super) lease_lifetime: Seconds,
@@ -182,7 +182,7 @@ impl Held for Listing {
     }
 }
 
-/// In the order of how often a field is looked at, as a [`Listing`].
+/// What is most looked at comes first, as in a [`Listing`].
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Attempt {

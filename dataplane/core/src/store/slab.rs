@@ -64,15 +64,31 @@ impl<T> fmt::Debug for Slot<T> {
     }
 }
 
-/// What tells whether a handle is good comes first, and so do the fields of an object that are most looked at.
+/// What tells whether there is an object, and whether a handle to it is good, is in the first eight bytes, before the
+/// fields of the object that are most looked at. (An `Option` tells the former by any byte of the object that has a value
+/// to spare, which may lie in a line of memory that nobody needs.)
 #[derive(Debug)]
-#[repr(C)]
-struct Entry<T> {
+#[repr(u32)]
+enum Entry<T> {
+    Free { generation: u32, next: Option<Slot<T>> },
+    Used { generation: u32, object: T },
+}
+
+impl<T> Entry<T> {
     /// Goes up each time an object leaves, so that handles to it find nothing. It comes round after four thousand
     /// million of them; an id has a random tag beside its handle for that day.
-    generation: u32,
-    next_free: Option<Slot<T>>,
-    object: Option<T>,
+    const fn generation(&self) -> u32 {
+        match *self {
+            Self::Free { generation, .. } | Self::Used { generation, .. } => generation,
+        }
+    }
+
+    const fn object(&self) -> Option<&T> {
+        match self {
+            Self::Used { object, .. } => Some(object),
+            Self::Free { .. } => None,
+        }
+    }
 }
 
 const FIRST_GENERATION: u32 = 1;
@@ -123,12 +139,14 @@ impl<T> Slab<T> {
         self.high_water = self.high_water.max(self.len);
         let Some(slot) = self.free else {
             let slot = Slot::at(self.entries.len());
-            self.entries.push(Entry { generation: FIRST_GENERATION, next_free: None, object: Some(object) });
+            self.entries.push(Entry::Used { generation: FIRST_GENERATION, object });
             return slot;
         };
         let entry = &mut self.entries[slot.index()];
-        self.free = entry.next_free;
-        entry.object = Some(object);
+        if let Entry::Free { next, .. } = *entry {
+            self.free = next;
+        }
+        *entry = Entry::Used { generation: entry.generation(), object };
         slot
     }
 
@@ -143,19 +161,17 @@ impl<T> Slab<T> {
     /// Drops the object at `slot`, where it lies.
     pub(super) fn remove(&mut self, slot: Slot<T>) {
         let Some(entry) = self.entries.get_mut(slot.index()) else { return };
-        if entry.object.is_none() {
+        if entry.object().is_none() {
             return;
         }
-        entry.object = None;
-        entry.generation = entry.generation.wrapping_add(1).max(1);
-        entry.next_free = self.free;
-        self.free = Some(slot);
+        let generation = entry.generation().wrapping_add(1).max(FIRST_GENERATION);
+        *entry = Entry::Free { generation, next: self.free.replace(slot) };
         self.len -= 1;
     }
 
     /// What finds the object at `slot` for as long as it is there.
     pub(super) fn handle(&self, slot: Slot<T>) -> Handle {
-        let generation = self.entries.get(slot.index()).map_or(0, |entry| entry.generation);
+        let generation = self.entries.get(slot.index()).map_or(0, Entry::generation);
         Self::handle_of(generation, slot.index())
     }
 
@@ -167,13 +183,13 @@ impl<T> Slab<T> {
     pub(super) fn find(&self, handle: Handle) -> Option<Slot<T>> {
         let (generation, index) = ((handle.0 >> 32) as u32, handle.0 as u32 as usize);
         let entry = self.entries.get(index)?;
-        (entry.generation == generation && entry.object.is_some()).then_some(Slot::at(index))
+        (entry.generation() == generation && entry.object().is_some()).then_some(Slot::at(index))
     }
 
     /// All objects in the order of their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot<T>, &T)> {
         let entries = self.entries.iter().enumerate();
-        entries.filter_map(|(index, entry)| Some((Slot::at(index), entry.object.as_ref()?)))
+        entries.filter_map(|(index, entry)| Some((Slot::at(index), entry.object()?)))
     }
 }
 
@@ -182,14 +198,18 @@ impl<T> Index<Slot<T>> for Slab<T> {
     type Output = T;
 
     fn index(&self, slot: Slot<T>) -> &T {
-        self.entries[slot.index()].object.as_ref().expect("a slot in use")
+        self.entries[slot.index()].object().expect("a slot in use")
     }
 }
 
 #[expect(clippy::expect_used, reason = "the store follows no slot whose object may be gone")]
 impl<T> IndexMut<Slot<T>> for Slab<T> {
     fn index_mut(&mut self, slot: Slot<T>) -> &mut T {
-        self.entries[slot.index()].object.as_mut().expect("a slot in use")
+        match &mut self.entries[slot.index()] {
+            Entry::Used { object, .. } => Some(object),
+            Entry::Free { .. } => None,
+        }
+        .expect("a slot in use")
     }
 }
 

@@ -1,6 +1,8 @@
 //! [`ListingDescription`]: what a host publishes, packed into one allocation.
 
 use core::fmt;
+use core::hash::{Hash, Hasher};
+use std::hash::DefaultHasher;
 use std::sync::Arc;
 
 use crate::limits::{
@@ -51,6 +53,7 @@ pub struct ListingDescription {
     /// Protocol, name, slot; then for each attribute the two lengths, its key and its value.
     text: Arc<str>,
     player_capacity: u32,
+    mask: AttributeMask,
     visibility: Visibility,
     protocol_len: u8,
     name_len: u8,
@@ -84,6 +87,7 @@ impl ListingDescription {
         Ok(Self {
             text: text.into(),
             player_capacity: parts.player_capacity,
+            mask: parts.attributes.iter().map(|(key, value)| (&**key, &**value)).collect(),
             visibility: parts.visibility,
             protocol_len,
             name_len,
@@ -131,6 +135,12 @@ impl ListingDescription {
         Attributes(&self.text[start..])
     }
 
+    /// Whether it may have all attributes of `mask`, judged without a look at its text: false is certain.
+    #[must_use]
+    pub const fn may_have(&self, mask: AttributeMask) -> bool {
+        self.mask.0 & mask.0 == mask.0
+    }
+
     /// The value of the attribute `key`.
     #[must_use]
     pub fn attribute(&self, key: &str) -> Option<&str> {
@@ -145,6 +155,23 @@ impl ListingDescription {
             }
             rest = rest.get(key_len + value_len..)?;
         }
+    }
+}
+
+/// Two of 32 bits for each attribute with its value. A set lacks what has a bit that it lacks; most that it does not have
+/// are told so. A page examines hundreds of listings, and need not read the text of those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AttributeMask(u32);
+
+impl<'a> FromIterator<(&'a str, &'a str)> for AttributeMask {
+    fn from_iter<T: IntoIterator<Item = (&'a str, &'a str)>>(attributes: T) -> Self {
+        let bits = |attribute: (&str, &str)| {
+            let mut hasher = DefaultHasher::new();
+            attribute.hash(&mut hasher);
+            let hash = hasher.finish();
+            1 << (hash % 32) | 1 << (hash / 32 % 32)
+        };
+        Self(attributes.into_iter().fold(0, |mask, attribute| mask | bits(attribute)))
     }
 }
 
@@ -219,6 +246,25 @@ mod tests {
             assert_eq!(packed.attribute("map"), Some("north"));
             assert_eq!(packed.attribute("ma"), None);
         }
+    }
+
+    /// What a description has is never denied, whatever it has; of what it does not have, little is thought possible.
+    #[test]
+    fn a_mask_denies_only_what_is_not_there() {
+        let mut possible = 0;
+        for round in 0..1_000 {
+            let pairs = (0..1 + round % ATTRIBUTES_MAX).map(|it| (format!("k{it:02}"), format!("{round}")));
+            let attributes: Vec<_> = pairs.collect();
+            let packed = ListingDescription::new(&DescriptionParts { attributes, ..parts() }).unwrap();
+            assert!(packed.may_have(AttributeMask::default()));
+            assert!(packed.attributes().all(|it| packed.may_have([it].into_iter().collect())));
+            assert!(packed.may_have(packed.attributes().collect()));
+            let other = format!("{}", round + 1);
+            if round % ATTRIBUTES_MAX == 2 {
+                possible += usize::from(packed.may_have([("k00", &*other)].into_iter().collect()));
+            }
+        }
+        assert!(possible <= 1_000 / ATTRIBUTES_MAX / 5, "{possible} of three attributes");
     }
 
     #[test]

@@ -9,7 +9,9 @@ mod description;
 mod reply;
 mod transition;
 
-pub use description::{Attributes, DescriptionParts, ListingDescription, MalformedDescription, Visibility};
+pub use description::{
+    AttributeMask, Attributes, DescriptionParts, ListingDescription, MalformedDescription, Visibility,
+};
 pub use reply::{
     AttemptGrant, AttemptReasonCounters, AttemptView, BindAnswer, DrainView, Introduction, LeaseGrant,
     ListingGrant, ListingView, Notice, Page, PendingAttempt, Phase, PhaseTimes, PoolUsage, PresenceGrant,

@@ -353,7 +353,7 @@ fn what_lives_on_changes_its_lane() {
 
 /// The same: a host that refreshes in time leaves its attempts alone, those that are over too.
 #[test]
-fn a_refresh_in_time_works_nothing_off() {
+fn a_refresh_in_time_looks_at_no_attempt() {
     let mut store = reluctant();
     let (key, _, listing, _) = pair(&mut store);
     answers(&mut store, &creations(listing, 5));
@@ -363,6 +363,7 @@ fn a_refresh_in_time_works_nothing_off() {
         let reply = answers_at(&mut store, now, &[Transition::RefreshPresence(RefreshPresence { proof })]);
         assert!(matches!(reply.as_slice(), [Reply::Presence(_)]), "{reply:?}");
         assert_eq!(used(&store, [Pool::Attempts]), [5]);
+        assert!(store.attempts.iter().all(|it| it.1.end_reason.is_none()), "none was looked at");
     }
 }
 
