@@ -7,6 +7,7 @@ use rendezvous_shared::store::{AttributeMask, BrowseListings, Page, Reply};
 use rendezvous_shared::time::Instant;
 
 use super::MemoryStore;
+use super::records::Listing;
 use super::tenants::Place;
 
 /// Listings that are looked at side by side. What a listing holds is in no cache, so most of a page is waiting for
@@ -36,7 +37,10 @@ impl MemoryStore {
         let (mut examined, mut last) = (0, None);
         while places.peek().is_some() {
             let group: [Option<Place>; LOOKED_AT_TOGETHER] = core::array::from_fn(|_| places.next());
-            let words = group.iter().flatten().map(|it| self.listings[it.slot].joinable_until.as_nanos());
+            let word = |listing: &Listing| {
+                listing.joinable_until.as_nanos() ^ u64::from(listing.description.player_capacity())
+            };
+            let words = group.iter().flatten().map(|it| word(&self.listings[it.slot]));
             black_box(words.fold(0, |words, word| words ^ word));
             let shown = group.map(|it| it.filter(|&place| self.is_shown(now, request, attributes, place)));
             for place in shown.iter().flatten() {

@@ -72,9 +72,9 @@ impl Pace {
     pub const DEFAULT: Self = Self { per_transition: 4, per_call: 2 * BATCH_LEN_MAX };
 }
 
-/// Listings that are over and are kept for their attempts, beyond the ceiling of listings. As many as sixteen batches that
+/// Listings that are over and are kept for their attempts, beyond the ceiling of listings. As many as four batches that
 /// ask for nothing but places for new ones can make, in which the attempts of most are worked off.
-const RETIRED_MAX: usize = 16 * BATCH_LEN_MAX;
+const RETIRED_MAX: usize = 4 * BATCH_LEN_MAX;
 
 /// The in-memory store of all authority.
 #[derive(Debug)]

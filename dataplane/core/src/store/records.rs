@@ -53,14 +53,11 @@ impl Seconds {
 /// The lane of what was ended before its time: its deadline is the moment it was ended.
 pub(super) const ENDED: LaneId = LaneId::new(0);
 
-/// What is looked at together lies together, in as few lines of memory as can be: first what decides whether a page shows
-/// it; then whether it is over, what hangs on it and which is next; then what a refresh changes.
+/// What is looked at together lies together, in as few lines of memory as can be: first whether it is over, what hangs on
+/// it and which is next; then what decides whether a page shows it; then what a refresh changes.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Listing {
-    /// When it stops being joinable unless something is done, see [`Listing::joinable_until`].
-    pub(super) joinable_until: Instant,
-    pub(super) description: ListingDescription,
     /// The listing is over from then on. To end it before its time is to set this to now.
     pub(super) lease_deadline: Instant,
     /// Its attempts whose joiner is bound and whose host is not, the longest wait first.
@@ -71,6 +68,9 @@ pub(super) struct Listing {
     pub(super) answered: List<Attempt, OfListing>,
     pub(super) in_pool: Link<Self>,
     pub(super) in_tenant: Link<Self>,
+    /// When it stops being joinable unless something is done, see [`Listing::joinable_until`].
+    pub(super) joinable_until: Instant,
+    pub(super) description: ListingDescription,
     pub(super) presence_key_expires: Instant,
     pub(super) tenant: TenantId,
     pub(super) lease_lifetime: Seconds,
