@@ -1,4 +1,5 @@
-//! How many instructions does a transition take, and do they depend on how much the store holds?
+//! How many instructions does a transition take, for how many lines of memory does it wait, and do both depend on how much
+//! the store holds?
 //!
 //! The benchmark runs itself under callgrind, which writes a file each time the measured function returns, with what
 //! was counted since the file before: so an empty call stands before each that is measured.
@@ -18,6 +19,8 @@ use crate::rounds::shuffled;
 const CHILD: &str = "--count-instructions";
 const CHILD_ALL: &str = "--count-instructions-of-all-lifetimes";
 const COUNT: usize = 8 * BATCH;
+/// The second-level cache of the machine that the figures of the documentation are from.
+const CACHE_KIB: usize = 512;
 const MEASURED: [&str; 8] = ["refresh", "bind", "introduce", "renew", "register", "delete", "create", "end"];
 
 pub(crate) fn print() {
@@ -28,30 +31,48 @@ pub(crate) fn print() {
     println!(
         "Instructions each, of {COUNT} in batches of {BATCH}; in brackets the multiple of the first column."
     );
-    println!("As an aside, the last column: leases and attempts last every whole second that is allowed.\n");
+    println!("As an aside, the last column: leases and attempts last every whole second that is allowed.");
+    println!("The end of an attempt is without that of its result and its record.\n");
     let sizes = [1_000, Limits::DEFAULT.listings, Limits::LISTINGS_MAX];
     let mut stores: Vec<_> =
         sizes.map(|it| (format!("{it} listings"), count(it, Lifetimes::FEW))).into_iter().collect();
     let spread = count(Limits::DEFAULT.listings, Lifetimes::All);
     stores.push((format!("{} listings, all lifetimes", Limits::DEFAULT.listings), spread));
     let names: Vec<_> = stores.iter().map(|(name, _)| &**name).collect();
-    println!("| | {} |", names.join(" | "));
-    println!("|---|---|---|---|---|");
+    let head = format!("| | {} |\n|---|---|---|---|---|", names.join(" | "));
+    println!("{head}");
     for name in MEASURED {
-        let first = stores[0].1[name];
-        let cells = stores.iter().map(|(_, it)| format!("{:.0} [{:.3}]", it[name], it[name] / first));
+        let first = stores[0].1[name].instructions;
+        let cells = stores.iter().map(|(_, it)| it[name].instructions);
+        let cells = cells.map(|it| format!("{it:.0} [{:.3}]", it / first));
+        println!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "));
+    }
+    println!(
+        "\nLines of memory each that a cache of {CACHE_KIB} KiB does not hold, as callgrind simulates it.\n"
+    );
+    println!("{head}");
+    for name in MEASURED {
+        let cells = stores.iter().map(|(_, it)| format!("{:.1}", it[name].misses));
         println!("| {name} | {} |", cells.collect::<Vec<_>>().join(" | "));
     }
 }
 
-/// Instructions of each kind of transition in a store of that many listings.
-fn count(listings: usize, lifetimes: Lifetimes) -> BTreeMap<&'static str, f64> {
+/// What callgrind counted, for each.
+struct Count {
+    instructions: f64,
+    /// Of data, read and written.
+    misses: f64,
+}
+
+/// What each kind of transition takes in a store of that many listings.
+fn count(listings: usize, lifetimes: Lifetimes) -> BTreeMap<&'static str, Count> {
     let mode = if matches!(lifetimes, Lifetimes::All) { CHILD_ALL } else { CHILD };
     let folder = format!("rendezvous-instructions-{}{mode}-{listings}", std::process::id());
     let folder = std::env::temp_dir().join(folder);
     std::fs::create_dir_all(&folder).unwrap();
     let mut command = Command::new("valgrind");
-    command.args(["--tool=callgrind", "--quiet"]);
+    command.args(["--tool=callgrind", "--quiet", "--cache-sim=yes"]);
+    command.arg(format!("--LL={},8,64", CACHE_KIB * 1024));
     command.arg("--dump-after=*measured_batches*");
     command.arg(format!("--callgrind-out-file={}", folder.join("out").display()));
     command.arg(std::env::current_exe().unwrap()).args([mode, &listings.to_string()]);
@@ -60,17 +81,21 @@ fn count(listings: usize, lifetimes: Lifetimes) -> BTreeMap<&'static str, f64> {
     let counts = MEASURED
         .iter()
         .enumerate()
-        .map(|(at, &name)| (name, total(&folder.join(format!("out.{}", 2 * at + 2))) / COUNT as f64));
+        .map(|(at, &name)| (name, counted_in(&folder.join(format!("out.{}", 2 * at + 2)))));
     let counts = counts.collect();
     std::fs::remove_dir_all(&folder).unwrap();
     counts
 }
 
-/// The sum that a file of callgrind states.
-fn total(path: &Path) -> f64 {
+/// What a file of callgrind states, in the order of its events.
+fn counted_in(path: &Path) -> Count {
     let text = std::fs::read_to_string(path).unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));
-    line.unwrap().trim().parse().unwrap()
+    let stated = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+    let events = stated("events: ").unwrap().split(' ');
+    let sums = stated("totals: ").or(stated("summary: ")).unwrap().split(' ');
+    let sums: BTreeMap<_, f64> = events.zip(sums.map(|it| it.parse().unwrap())).collect();
+    let each = |event| sums[event] / COUNT as f64;
+    Count { instructions: each("Ir"), misses: each("DLmr") + each("DLmw") }
 }
 
 /// Whether this process was started to be counted; then it is done.
