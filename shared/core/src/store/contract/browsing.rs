@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Harness, JOINER, OWNER, STRANGER, THIRD, World, description};
 use crate::id::ListingId;
-use crate::limits::{PAGE_EXAMINED_MAX, PAGE_LEN_MAX};
+use crate::limits::{ATTRIBUTES_MAX, PAGE_EXAMINED_MAX, PAGE_LEN_MAX};
 use crate::outcome::Pool;
 use crate::store::{DescriptionParts, ListingGrant, Reply, Visibility};
 
@@ -136,6 +136,19 @@ pub fn filters_hold<H: Harness>(harness: &mut H) {
         let both = || vec![pair("mode", "ctf"), pair("map", map)];
         assert_eq!(ids(&w.browse(JOINER, |it| it.filter.attributes = both())), found, "each must fit");
     }
+    // One that has many attributes seems to have others, too, to whoever takes a short cut.
+    let many = with_description(&mut w, |it| {
+        it.name = "All of it".to_owned();
+        it.player_capacity = 16;
+        it.attributes = (0..ATTRIBUTES_MAX).map(|it| pair(&format!("k{it:02}"), "on")).collect();
+    });
+    for value in 0..64 {
+        let both = |value: &str| vec![pair("k00", "on"), pair("k01", value)];
+        let other = value.to_string();
+        assert!(ids(&w.browse(JOINER, |it| it.filter.attributes = both(&other))).is_empty(), "{value}");
+        assert_eq!(ids(&w.browse(JOINER, |it| it.filter.attributes = both("on"))), [many.view.id]);
+    }
+    assert_eq!(w.delete(OWNER, many.view.id), Reply::Deleted);
     assert_eq!(ids(&w.browse(JOINER, |it| it.filter.player_capacity_min = Some(16))), [id]);
     assert!(ids(&w.browse(JOINER, |it| it.filter.player_capacity_min = Some(17))).is_empty());
     assert_eq!(w.browse(JOINER, |it| it.filter.player_capacity_max = Some(16)).listings.len(), 2);
