@@ -38,8 +38,10 @@ impl World {
     fn new() -> Self {
         let instance = InstanceId(1);
         let bound = ([127, 0, 0, 1], 7777).into();
-        let options =
-            HandlerOptions { instance, bound, policy: AddressPolicy::Test, unproved_per_second: 1_000_000 };
+        let options = HandlerOptions {
+            unproved_per_second: 1_000_000,
+            ..HandlerOptions::new(instance, bound, AddressPolicy::Test)
+        };
         let master = MasterKey::from_bytes([1; 32]);
         let store = MemoryStore::new(Limits::DEFAULT, instance, MasterKey::from_bytes([2; 32]));
         Self { handler: Handler::new(options, master.clone()), master, store, replies: Vec::with_capacity(1) }

@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 
 use rendezvous_shared::credential::{Direction, KeyId, Secret};
 use rendezvous_shared::id::{AttemptId, ListingId};
-use rendezvous_shared::wire::{Answer, PeerBody, Request, parse_answer, parse_peer, parse_request};
+use rendezvous_shared::wire::{Answer, Claim, PeerBody, Request, parse_answer, parse_peer, parse_request};
 
 use file::{DatagramVector, Vectors, unhex};
 use world::World;
@@ -117,12 +117,16 @@ fn read_request(wire: &[u8], secret: Option<&Secret>) -> (&'static str, bool) {
     let request = parse_request(wire).unwrap_or_else(|error| panic!("{error}"));
     let kind = match &request {
         Request::Hello(_) => "HELLO",
-        Request::Presence(_) => "PRESENCE",
-        Request::Bind(_) => "BIND",
-        Request::Report(_) => "REPORT",
-        Request::Bye(_) => "BYE",
+        Request::Proved(_, Claim::Presence) => "PRESENCE",
+        Request::Proved(_, Claim::Bind(_)) => "BIND",
+        Request::Proved(_, Claim::Report(_)) => "REPORT",
+        Request::Proved(_, Claim::Bye) => "BYE",
     };
-    (kind, secret.is_some_and(|it| request.verify(it)))
+    let verifies = |it: &Secret| match &request {
+        Request::Hello(signed) => signed.verify(Direction::ToServer, it),
+        Request::Proved(signed, _) => signed.verify(Direction::ToServer, it),
+    };
+    (kind, secret.is_some_and(verifies))
 }
 
 fn read_answer(wire: &[u8], secret: Option<&Secret>) -> (&'static str, bool) {

@@ -32,7 +32,8 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 const DATAGRAMS: u64 = 1_000_000;
 /// Bad datagrams sent with each answered one. No answer of the first tells that the ring keeps up, the second does.
 const BAD_PER_GOOD: u64 = 15;
-const HOSTS: u32 = 64;
+/// So many that none of their keys goes beyond its budget.
+const HOSTS: u32 = 512;
 
 const CALLER: Caller = Caller { tenant: TenantId(1), principal: PrincipalId(1), operator: false };
 const QUOTAS: Quotas =
@@ -64,10 +65,8 @@ fn a_million_datagrams(kind: EngineKind) {
     let actor = StoreActor::new(store, vec![store_mailbox], lane_ends, clock, stopwatch.clone(), readiness);
     let store_thread = std::thread::spawn(move || actor.run());
     let options = HandlerOptions {
-        instance,
-        bound: server,
-        policy: AddressPolicy::Test,
         unproved_per_second: 1_000_000,
+        ..HandlerOptions::new(instance, server, AddressPolicy::Test)
     };
     let handler = Handler::new(options, master.clone());
     let ring_thread = std::thread::spawn(move || {
@@ -187,6 +186,7 @@ impl Peer {
             second: WireEndpoint::NONE,
             second_cookie: Cookie::new_zeroed(),
             lan: [WireEndpoint::NONE; 2],
+            probe_cookie: Cookie::new_zeroed(),
         };
         self.ask(&bind, limits::BIND_LEN_MIN, secret, |answer| match answer {
             Answer::Bound(it) => Some(it.body.cookie),

@@ -26,7 +26,7 @@ LAYOUTS = {
     "PRESENCE": (0x02, 160, PROOF),
     "BIND": (0x03, 352, PROOF + [
         ("attempt", "hex16"), ("rtt_ms", 2), ("", "zero2"), ("second", "end"), ("second_cookie", "hex24"),
-        ("lan", "ends")]),
+        ("lan", "ends"), ("probe_cookie", "hex24")]),
     "REPORT": (0x04, 128, PROOF + [
         ("attempt", "hex16"), ("result", 1), ("", "zero1"), ("rtt_ms", 2), ("", "zero4")]),
     "BYE": (0x05, 128, PROOF),

@@ -130,6 +130,7 @@ impl World {
         let len = limits::BIND_LEN_MIN;
         let proof = self.proof(Kind::Bind, len, role, cookie, sequence);
         let second_cookie = if it.second.is_empty() { NO_COOKIE } else { self::cookie(0x20) };
+        let probe_cookie = if it.second.is_empty() { NO_COOKIE } else { self::cookie(0x21) };
         let layout = Bind {
             proof,
             attempt: self.attempt.to_bytes(),
@@ -138,6 +139,7 @@ impl World {
             second: endpoint(it.second),
             second_cookie,
             lan: it.lan.map(endpoint),
+            probe_cookie,
         };
         let mut fields = self.proof_fields(&proof);
         fields.extend(named([
@@ -146,6 +148,7 @@ impl World {
             ("second", text(it.second)),
             ("second_cookie", bytes(second_cookie.as_bytes())),
             ("lan", Value::List(it.lan.map(String::from).into())),
+            ("probe_cookie", bytes(probe_cookie.as_bytes())),
         ]));
         self.sealed(name, "BIND", Direction::ToServer, role_right(role), &layout, len, fields)
     }

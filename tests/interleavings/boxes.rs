@@ -113,9 +113,11 @@ impl RingThread {
             let (unused, _) = eventfd().unwrap();
             let engine = open(EngineKind::Mmsg, socket, &unused, engine_options()).unwrap();
             let engine = Box::new(SteppedEngine { engine, bell: own_bell, progress: own_progress });
-            let policy = AddressPolicy::Test;
-            let options =
-                HandlerOptions { instance: INSTANCE, bound: server, policy, unproved_per_second: 1 };
+            let options = HandlerOptions {
+                unproved_per_second: 1,
+                keys_max: 64,
+                ..HandlerOptions::new(INSTANCE, server, AddressPolicy::Test)
+            };
             let handler = Handler::new(options, master());
             let clock = BootClock::start();
             Ring::new(engine, gate, orders, handler, ring_end, clock, Stopwatch::new()).run().unwrap();

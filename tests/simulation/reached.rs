@@ -36,6 +36,8 @@ labels! {
         ReplayCorrupt = "replay_corrupt",
         /// HELLOs from many forged sources.
         HelloFlood = "hello_flood",
+        /// A recorded datagram comes again and again, its source forged.
+        ReplayFlood = "replay_flood",
         /// A datagram from a port of a service.
         LowPort = "low_port",
         /// A datagram from the server's own address.
@@ -181,6 +183,7 @@ pub(crate) struct Reached {
 const NO_DATAGRAMS: &[(DatagramOutcome, &str)] = &[
     (DatagramOutcome::RefusedCapacity, "no transition of the datagram path takes a place in a pool"),
     (DatagramOutcome::RefusedQuota, "the store has no budgets of introductions yet"),
+    (DatagramOutcome::SelfProbe, "nobody here asks whether a socket hears; sockets here always do"),
     (DatagramOutcome::RefusedUnavailable, "only a defect of the store answers a datagram so"),
 ];
 const NO_POOLS: &[(Pool, &str)] =

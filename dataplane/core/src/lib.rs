@@ -8,5 +8,6 @@
 //! is no sharing it between processes.
 #![forbid(unsafe_code)]
 
+mod budget;
 pub mod handler;
 pub mod store;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use rendezvous_control::snapshot::latency_histogram;
-use rendezvous_core::handler::{Action, Answer, Handler, Received};
+use rendezvous_core::handler::{Action, Answer, Handler, Load, Received};
 use rendezvous_net::{Engine, EngineCounters, EngineOptions, Outbox};
 use rendezvous_shared::counter::Counters;
 use rendezvous_shared::limits::{ANSWER_LEN_MAX, BATCH_LEN_MAX, DATAGRAM_LEN_MAX};
@@ -110,6 +110,8 @@ struct RingState {
     handler: Handler,
     mailbox: RingMailbox,
     filling: Option<Box<Batch>>,
+    /// Boxes there are.
+    boxes: usize,
     clock: BootClock,
     stopwatch: Stopwatch,
     received: u64,
@@ -133,6 +135,7 @@ impl Ring {
     ) -> Self {
         let state = RingState {
             handler,
+            boxes: mailbox.free.len(),
             mailbox,
             filling: None,
             clock,
@@ -173,6 +176,7 @@ impl Ring {
 
     fn step(&mut self) {
         let now = self.state.clock.now();
+        self.state.handler.set_load(self.state.load());
         self.receive(now);
         let outbox = self.engine.outbox();
         self.state.repeat(now, outbox);
@@ -247,6 +251,12 @@ impl RingState {
         };
         self.outcomes.count(outcome);
         answered
+    }
+
+    /// How far the store is behind: by the boxes that it has.
+    fn load(&self) -> Load {
+        let here = self.mailbox.free.len() + usize::from(self.filling.is_some());
+        Load::of(self.boxes - here, self.boxes)
     }
 
     /// The batch to add to; a full one is handed over first. None when every box is with the store.

@@ -23,7 +23,7 @@ use rendezvous_core::store::MemoryStore;
 use rendezvous_net::{BoundSocket, EngineKind, WakeGate, Waker, open, wake_pair};
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
-use rendezvous_shared::limits::{BATCHES_PER_RING, Limits, UNPROVED_ANSWERS_PER_SECOND};
+use rendezvous_shared::limits::{BATCHES_PER_RING, KEYS_REMEMBERED_MAX, Limits};
 use rendezvous_shared::store::EphemeralRendezvousStore;
 use tracing::info;
 
@@ -175,10 +175,8 @@ fn start_dataplane<S: EphemeralRendezvousStore + Send + 'static>(
     let (lanes, store_thread) = start_store(start, store, store_mailbox, events)?;
     let kept = socket.try_clone().map_err(ServeError::system("keep the UDP socket"))?;
     let options = HandlerOptions {
-        instance: start.instance,
-        bound: socket.local_addr(),
-        policy: config.address_policy(),
-        unproved_per_second: UNPROVED_ANSWERS_PER_SECOND,
+        keys_max: (config.limits.listings + config.limits.attempts).min(KEYS_REMEMBERED_MAX),
+        ..HandlerOptions::new(start.instance, socket.local_addr(), config.address_policy())
     };
     let parts = RingParts {
         gate,

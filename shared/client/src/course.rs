@@ -384,6 +384,7 @@ impl Course {
             second: WireEndpoint::NONE,
             second_cookie: Cookie::new_zeroed(),
             lan: self.lan.map(WireEndpoint::from),
+            probe_cookie: Cookie::new_zeroed(),
         };
         out.push(Transmit::sealed(dialog.server(), &bind, len, Direction::ToServer, &self.secret));
     }

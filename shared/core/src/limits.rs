@@ -84,6 +84,27 @@ pub const SEQUENCE_JUMP_MAX: u64 = 1 << 20;
 pub const LAN_CANDIDATES_MAX: usize = 2;
 /// Answers to unproved addresses a second, over all sources; half is reserved for HELLOs with a good MAC.
 pub const UNPROVED_ANSWERS_PER_SECOND: u32 = 20_000;
+/// Prefixes of IPv4 that are charged together for an answer to a sender that proved nothing: the address, and the
+/// networks that one party usually has.
+pub const SOURCE_PREFIXES_V4: [u32; 4] = [32, 24, 20, 18];
+/// The same of IPv6, where a client has a /64 at least.
+pub const SOURCE_PREFIXES_V6: [u32; 4] = [64, 56, 48, 32];
+/// Answers a second, and at once, for each of these prefixes. A client asks four times in its first second; behind an
+/// address there may be several.
+pub const SOURCE_BUDGETS: [(u32, u32); 4] = [(10, 20), (100, 200), (400, 800), (1_000, 2_000)];
+/// Places for the budgets of each of these prefixes: 64 KiB each. Ten thousand networks at a time share few.
+pub const SOURCE_PLACES: usize = 1 << 14;
+/// Datagrams a second, and at once, of one host's key: a BIND four times a second for each of twenty joiners a second,
+/// and presence.
+pub const HOST_KEY_BUDGET: (u32, u32) = (100, 200);
+/// The same of a joiner's key: a BIND four times a second, and a REPORT.
+pub const JOINER_KEY_BUDGET: (u32, u32) = (20, 40);
+/// HELLOs of one key that draw on what is reserved for good MACs; a client sends fewer for each of its sockets.
+pub const HELLO_BUDGET: (u32, u32) = (10, 20);
+/// Repeats of what a key sent before, which anybody who listens can send.
+pub const REPEAT_BUDGET: (u32, u32) = (10, 20);
+/// Keys that a ring remembers at most: 32 MiB of them. Those beyond are not limited one by one.
+pub const KEYS_REMEMBERED_MAX: usize = 1 << 20;
 
 // ---- What a listing holds ---------------------------------------------------------------------------------
 

@@ -191,6 +191,8 @@ labels! {
         Introduced = "introduced",
         /// REPORT accepted and acknowledged.
         ReportAccepted = "report_accepted",
+        /// The server's own question whether its socket still hears, answered.
+        SelfProbe = "self_probe",
         /// A typed refusal of the store was answered: not found.
         RefusedNotFound = "refused_not_found",
         /// A typed refusal of the store was answered: expired.
@@ -241,6 +243,16 @@ labels! {
         BadMac = "bad_mac",
         /// Silent: the ceiling for answers to unproved addresses was reached.
         UnprovedCeiling = "unproved_ceiling",
+        /// Silent: the source, or a network it is in, had its share of answers to senders that proved nothing.
+        SourceLimited = "source_limited",
+        /// Silent: the key sent more than one client needs.
+        KeyLimited = "key_limited",
+        /// Silent: a HELLO while the store is behind.
+        ShedHello = "shed_hello",
+        /// Silent: a BIND of a key not heard before, while the store is further behind.
+        ShedBind = "shed_bind",
+        /// Silent: a PRESENCE of a key not heard before, while the store is almost out of reach.
+        ShedPresence = "shed_presence",
         /// Silent: the queue to the store was full.
         StoreBusy = "store_busy",
         /// Silent: every reply slot was taken.

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use rendezvous_core::handler::Action;
-use rendezvous_shared::credential::{KeyId, MasterKey, Secret};
+use rendezvous_shared::credential::{Direction, KeyId, MasterKey, Secret};
 use rendezvous_shared::endpoint::{AddressPolicy, Endpoint, is_lan_candidate};
 use rendezvous_shared::id::{AttemptId, InstanceId, Role};
 use rendezvous_shared::limits::{COOKIE_FUTURE_MAX, PROOF_AGE_MAX, SOURCE_PORT_MIN};
 use rendezvous_shared::outcome::DatagramOutcome;
 use rendezvous_shared::store::{DatagramProof, Reporter, Transition};
 use rendezvous_shared::time::Instant;
-use rendezvous_shared::wire::{self, Answer, Bind, Cookie, Request};
+use rendezvous_shared::wire::{self, Answer, Bind, Claim, Cookie, Request};
 use zerocopy::IntoBytes;
 
 use super::broken;
@@ -72,6 +72,8 @@ pub(crate) struct Proofs {
     master: MasterKey,
     policy: AddressPolicy,
     cookies: BTreeMap<[u8; 16], Issued>,
+    /// Keys of which the store said that there is nothing behind them.
+    dead: BTreeSet<[u8; 32]>,
     traffic: BTreeMap<Endpoint, Traffic>,
     /// Every datagram that moved something, by key, session and sequence.
     accepted: BTreeSet<(KeyBytes, u64, u64)>,
@@ -90,6 +92,7 @@ impl Proofs {
             master,
             policy,
             cookies: BTreeMap::new(),
+            dead: BTreeSet::new(),
             traffic: BTreeMap::new(),
             accepted: BTreeSet::new(),
             bound: BTreeMap::new(),
@@ -122,16 +125,14 @@ impl Proofs {
         if source == Endpoint::from(asked) || !self.admits(source) {
             return Verdict::Nothing("source not served");
         }
-        let proof = match &request {
+        let (signed, claim) = match request {
             Request::Hello(hello) => return Verdict::Hello(hello.body.key_id),
-            _ => match request.proof() {
-                Some(proof) => proof,
-                None => return Verdict::Nothing("no proof"),
-            },
+            Request::Proved(signed, claim) => (signed, claim),
         };
+        let proof = signed.body;
         let key = &proof.key_id;
         let Some(role) = key.role() else { return Verdict::Nothing("no role") };
-        let hosts_only = matches!(request, Request::Presence(_) | Request::Bye(_));
+        let hosts_only = matches!(claim, Claim::Presence | Claim::Bye);
         if key.instance() != self.instance || key.expires() <= now || (hosts_only && role == Role::Joiner) {
             return Verdict::Nothing("key");
         }
@@ -141,16 +142,11 @@ impl Proofs {
         if matches!(proof.sequence.get(), 0 | u64::MAX) {
             return Verdict::Nothing("sequence");
         }
-        let attempt = match &request {
-            Request::Bind(it) => Some(it.body.attempt()),
-            Request::Report(it) => Some(it.body.attempt()),
-            _ => None,
-        };
-        if !request.verify(&self.right(key, role, attempt)) {
+        if !signed.verify(Direction::ToServer, &self.right(key, role, claim.attempt())) {
             return Verdict::Nothing("MAC");
         }
-        match &request {
-            Request::Bind(bind) if !self.candidates_hold(now, key, source, bind.body) => {
+        match claim {
+            Claim::Bind(bind) if !self.candidates_hold(now, key, source, bind) => {
                 Verdict::Nothing("candidates")
             }
             _ => Verdict::Proves(*key),
@@ -189,6 +185,13 @@ impl Proofs {
         second && bind.lan.iter().filter_map(|lan| lan.get()).all(is_lan_candidate)
     }
 
+    /// Takes note of what the store said of a key.
+    pub(crate) fn on_settled(&mut self, seen: &Seen, outcome: DatagramOutcome) {
+        if let (Verdict::Proves(key), DatagramOutcome::RefusedNotFound) = (seen.verdict, outcome) {
+            self.dead.insert(bytes_of(&key));
+        }
+    }
+
     /// What the handler made of it must follow from what it is.
     pub(crate) fn on_judged(&self, seen: &Seen, action: &Action) {
         match (seen.verdict, action) {
@@ -199,6 +202,19 @@ impl Proofs {
                     broken("only the observed source is handed on", format_args!("{seen:?} {transition:?}"));
                 }
             }
+            // Its key had too much of it, or sent it before, or the store is behind.
+            (
+                Verdict::Proves(_),
+                Action::Silence(
+                    DatagramOutcome::KeyLimited
+                    | DatagramOutcome::StaleSequence
+                    | DatagramOutcome::ShedBind
+                    | DatagramOutcome::ShedPresence,
+                ),
+            ) => {}
+            // The store said so before.
+            (Verdict::Proves(key), Action::Answer(_, DatagramOutcome::RefusedNotFound))
+                if self.dead.contains(&bytes_of(&key)) => {}
             (Verdict::Proves(_), other) => {
                 broken("a datagram that proves its address is taken", format_args!("{seen:?} {other:?}"));
             }
@@ -206,7 +222,14 @@ impl Proofs {
                 broken("what proves nothing never reaches the store", format_args!("{seen:?} {action:?}"));
             }
             (Verdict::Hello(_), Action::Answer(..)) | (Verdict::Nothing(_), Action::Silence(_)) => {}
-            (Verdict::Hello(_), Action::Silence(DatagramOutcome::UnprovedCeiling)) => {}
+            (
+                Verdict::Hello(_),
+                Action::Silence(
+                    DatagramOutcome::UnprovedCeiling
+                    | DatagramOutcome::SourceLimited
+                    | DatagramOutcome::ShedHello,
+                ),
+            ) => {}
             (_, other) => broken(
                 "a HELLO is challenged, all else unproved is silent",
                 format_args!("{seen:?} {other:?}"),

@@ -232,12 +232,20 @@ impl World {
             }
             self.inject(from, to, bytes);
         }
+        if self.chance(Fault::ReplayFlood)
+            && let Some((from, to, bytes)) = self.recorded(true)
+        {
+            (0..60).for_each(|_| self.inject(from, to, bytes.clone()));
+        }
         if self.chance(Fault::Garbage) {
             self.garbage();
         }
         if self.chance(Fault::HelloFlood) {
+            // From everywhere, or from all ports of one address.
+            let one = self.rng.random_bool(0.5).then(|| self.stranger(SERVER_V4).ip());
             for _ in 0..self.rng.random_range(5..60) {
-                let from = self.stranger(SERVER_V4);
+                let mut from = self.stranger(SERVER_V4);
+                from.set_ip(one.unwrap_or(from.ip()));
                 let bytes = self.hello();
                 self.inject(from, SERVER_V4, bytes);
             }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use rendezvous_core::handler::{Action, Answer, Handler, Pending, Received};
+use rendezvous_core::handler::{Action, Answer, Handler, Load, Pending, Received};
 use rendezvous_shared::counter::{Counters, Label};
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::Endpoint;
@@ -159,6 +159,7 @@ impl Ring {
     /// Receives, repeats, answers, hands over: as often as there is something to do.
     pub(crate) fn turn(&mut self, turn: &mut Turn<'_>) {
         turn.room = if turn.now < self.stalled_until { 1 } else { self.sizes.outbox };
+        self.handler.set_load(Load::of(self.sizes.boxes.0 - self.free, self.sizes.boxes.0));
         for _ in 0..RECEIVE_MAX {
             let Some(datagram) = self.socket.pop_front() else { break };
             self.receive(turn, &datagram);
@@ -188,7 +189,7 @@ impl Ring {
             Action::Silence(outcome) => outcome,
             Action::Answer(answer, outcome) => {
                 let key = match &seen.verdict {
-                    Verdict::Hello(key) => Some(*key),
+                    Verdict::Hello(key) | Verdict::Proves(key) => Some(*key),
                     _ => None,
                 };
                 self.check_answer(&answer, &seen);
@@ -243,6 +244,7 @@ impl Ring {
         }
         for ((pending, seen), reply) in batch.pending.iter().zip(&batch.seen).zip(&batch.replies) {
             let settled = self.handler.on_reply(turn.now, pending, reply);
+            turn.oracle.proofs.on_settled(seen, settled.outcome);
             let mut outcome = settled.outcome;
             if let (Some(answer), Verdict::Proves(key)) = (&settled.answer, &seen.verdict) {
                 self.check_answer(answer, seen);

@@ -130,6 +130,7 @@ impl Rogue {
             second: second.filter(|_| cookie.is_some()).into(),
             second_cookie: cookie.unwrap_or_else(Cookie::new_zeroed),
             lan: [WireEndpoint::NONE; 2],
+            probe_cookie: Cookie::new_zeroed(),
         })
     }
 

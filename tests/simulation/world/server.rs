@@ -68,13 +68,15 @@ impl Server {
         let master = MasterKey::from_bytes(bytes);
         let instance = InstanceId(rng.random());
         let sizes = Sizes { boxes: plan.boxes, outbox: plan.outbox, socket: plan.socket };
+        let bound = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), SERVER_V4.port());
         let options = HandlerOptions {
-            instance,
-            bound: SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), SERVER_V4.port()),
-            policy: POLICY,
             unproved_per_second: plan.unproved_per_second,
+            ..HandlerOptions::new(instance, bound, POLICY)
         };
-        let ring = |_| Ring::new(Handler::new(options, master.clone()), [SERVER_V4, SERVER_V6], sizes);
+        let ring = |_| {
+            let handler = Handler::new(options.clone(), master.clone());
+            Ring::new(handler, [SERVER_V4, SERVER_V6], sizes)
+        };
         let id_key = MasterKey::from_bytes(master.subkey("ids", 0));
         Self {
             instance,

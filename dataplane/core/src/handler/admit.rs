@@ -12,7 +12,8 @@ use super::{HandlerOptions, Received};
 pub(super) fn admit(options: &HandlerOptions, received: &Received<'_>) -> Result<Endpoint, DatagramOutcome> {
     let source = Endpoint::from(received.source);
     let asked = received.local.unwrap_or(options.bound.ip());
-    if source.port() == options.bound.port() && source.ip() == asked.to_canonical() {
+    let is_asked = source.port() == options.bound.port() && source.ip() == asked.to_canonical();
+    if is_asked || options.own.contains(&source) {
         return Err(DatagramOutcome::OwnAddress);
     }
     admit_endpoint(options, source)?;

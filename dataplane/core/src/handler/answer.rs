@@ -17,7 +17,7 @@ use rendezvous_shared::wire::{
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 
-use super::{Pending, RequestKind};
+use super::{Pending, RequestKind, SelfProbe};
 
 /// A datagram to be sent.
 #[derive(Clone, Debug)]
@@ -34,6 +34,7 @@ enum Body {
     Notice(wire::Notice, Secret),
     Bound(BoundAnswer, Secret),
     Introduce(Introduce, Secret),
+    SelfProbe([u8; SelfProbe::ANSWER_LEN]),
 }
 
 impl Answer {
@@ -61,6 +62,10 @@ impl Answer {
                 out[..bytes.len()].copy_from_slice(bytes);
                 bytes.len()
             }
+            Body::SelfProbe(bytes) => {
+                out[..bytes.len()].copy_from_slice(bytes);
+                bytes.len()
+            }
             Body::Ack(layout, secret) => wire::seal(layout, 0, direction, secret, out),
             Body::Notice(layout, secret) => wire::seal(layout, 0, direction, secret, out),
             Body::Bound(layout, secret) => wire::seal(layout, 0, direction, secret, out),
@@ -73,6 +78,15 @@ impl Answer {
         if let Body::Notice(layout, _) = &mut self.body {
             layout.ordinal = layout.ordinal.saturating_add(1);
         }
+    }
+
+    /// To the server itself, so to no address that has to prove anything.
+    pub(super) fn self_probe(
+        to: SocketAddr,
+        from: Option<IpAddr>,
+        answer: [u8; SelfProbe::ANSWER_LEN],
+    ) -> Self {
+        Self { to: to.into(), from, body: Body::SelfProbe(answer) }
     }
 
     pub(super) fn challenge(

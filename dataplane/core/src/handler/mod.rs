@@ -1,35 +1,40 @@
 //! The sans-IO datagram handler: what a received datagram comes to, and what the store's reply becomes.
 //!
 //! Checks go from cheap to dear: length, magic, version, type and fields; source address; key; cookie; sequence;
-//! MAC. Until the MAC is verified nothing is remembered and, HELLO apart, nothing answered. What passes becomes a
-//! [`Transition`]: only the store decides.
+//! MAC; then the key's own budget. Until the MAC is verified nothing is remembered and, HELLO apart, nothing answered.
+//! What passes becomes a [`Transition`]: only the store decides.
 
 mod admit;
 mod answer;
 mod ceiling;
 mod cookie;
+mod judge;
+mod keys;
+mod load;
 mod repeats;
+mod self_probe;
+mod sources;
 #[cfg(test)]
 mod tests;
 
-use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
 
 use rendezvous_shared::credential::{KeyId, MasterKey, Secret};
 use rendezvous_shared::endpoint::{AddressPolicy, Endpoint};
 use rendezvous_shared::id::{AttemptId, InstanceId, Role, SessionId};
+use rendezvous_shared::limits::{Limits, UNPROVED_ANSWERS_PER_SECOND};
 use rendezvous_shared::outcome::{ConflictReason, DatagramOutcome, Refusal};
-use rendezvous_shared::store::{
-    Bind, BindAnswer, Candidates, DatagramProof, EndPresence, Introduction, Notice, RefreshPresence, Reply,
-    Report, Reporter, Transition,
-};
+use rendezvous_shared::store::{BindAnswer, Introduction, Notice, Reply, Transition};
 use rendezvous_shared::time::Instant;
-use rendezvous_shared::wire::{self, Hello, Proof, Request};
 
 pub use answer::Answer;
 use ceiling::Ceiling;
 pub use cookie::Cookies;
+use keys::Keys;
+pub use load::Load;
 use repeats::Repeats;
+pub use self_probe::SelfProbe;
+use sources::Sources;
 
 /// A received datagram with its addressing.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +73,14 @@ pub struct Pending {
     sequence: u64,
 }
 
+impl Pending {
+    /// Whether "not found" means the key itself, and not an attempt that it named. (A joiner's key ends with its attempt
+    /// anyway.)
+    const fn speaks_for_its_key(&self) -> bool {
+        matches!(self.request, RequestKind::Presence | RequestKind::Bye)
+    }
+}
+
 /// What the answer must look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestKind {
@@ -89,16 +102,44 @@ pub struct Settled {
 }
 
 /// Fixed properties of a handler.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HandlerOptions {
     /// This start of the server.
     pub instance: InstanceId,
     /// The address the socket is bound to.
     pub bound: SocketAddr,
+    /// Addresses that are the server's own too: of this machine when bound to a wildcard, and what is advertised.
+    pub own: Vec<Endpoint>,
+    /// The port beside which a client may show that its mapping does not vary by destination.
+    pub probe_port: Option<u16>,
+    /// Whether only HELLO is answered: on the probe port.
+    pub hello_only: bool,
     /// Which sources are served.
     pub policy: AddressPolicy,
     /// Answers a second to unproved addresses.
     pub unproved_per_second: u32,
+    /// Keys to remember at most, each in both families.
+    pub keys_max: usize,
+    /// The question by which the server finds out whether this socket hears, and the answer's ordinal of this ring.
+    pub self_probe: Option<SelfProbe>,
+}
+
+impl HandlerOptions {
+    /// A handler for the socket bound to `bound`, without anything that is not needed.
+    #[must_use]
+    pub const fn new(instance: InstanceId, bound: SocketAddr, policy: AddressPolicy) -> Self {
+        Self {
+            instance,
+            bound,
+            own: Vec::new(),
+            probe_port: None,
+            hello_only: false,
+            policy,
+            unproved_per_second: UNPROVED_ANSWERS_PER_SECOND,
+            keys_max: Limits::DEFAULT.listings + Limits::DEFAULT.attempts,
+            self_probe: None,
+        }
+    }
 }
 
 /// Turns datagrams into transitions, and replies into answers.
@@ -107,6 +148,9 @@ pub struct Handler {
     master: MasterKey,
     cookies: Cookies,
     ceiling: Ceiling,
+    sources: Sources,
+    keys: Keys,
+    load: Load,
     repeats: Repeats,
 }
 
@@ -114,95 +158,21 @@ impl Handler {
     /// A handler for one socket. All that it will ever allocate is allocated here.
     #[must_use]
     pub fn new(options: HandlerOptions, master: MasterKey) -> Self {
-        let cookies = Cookies::new(&master, options.bound.port());
         Self {
+            cookies: Cookies::new(&master, options.bound.port()),
+            ceiling: Ceiling::new(options.unproved_per_second),
+            sources: Sources::new(&master),
+            keys: Keys::new(&master, options.keys_max),
+            load: Load::default(),
+            repeats: Repeats::new(),
             options,
             master,
-            cookies,
-            ceiling: Ceiling::new(options.unproved_per_second),
-            repeats: Repeats::new(),
         }
     }
 
-    /// What `received` comes to at `now`.
-    pub fn on_datagram(&mut self, now: Instant, received: &Received<'_>) -> Action {
-        match self.judge(now, received) {
-            Ok(action) => action,
-            Err(outcome) => Action::Silence(outcome),
-        }
-    }
-
-    fn judge(&mut self, now: Instant, received: &Received<'_>) -> Result<Action, DatagramOutcome> {
-        if received.truncated {
-            return Err(DatagramOutcome::Oversized);
-        }
-        let request = wire::parse_request(received.bytes)?;
-        let source = admit::admit(&self.options, received)?;
-        let proof = match request.proof() {
-            None => {
-                let Request::Hello(hello) = request else { return Err(DatagramOutcome::BadType) };
-                let known = hello.body.key_id.instance() == self.options.instance
-                    && request.verify(&self.master.secret(&hello.body.key_id));
-                return self.challenge(now, received, source, hello.body, known);
-            }
-            Some(proof) => proof,
-        };
-        let role = self.check_key(now, &request, proof)?;
-        let cookie_issued = self.cookies.check(now, &proof.key_id, source, &proof.cookie)?;
-        let sequence = proof.sequence.get();
-        if sequence == 0 || sequence == u64::MAX {
-            return Err(DatagramOutcome::BadSequence);
-        }
-        let secret = self.right(&proof.key_id, role, named_attempt(&request));
-        if !request.verify(&secret) {
-            return Err(DatagramOutcome::BadMac);
-        }
-        let proven = DatagramProof {
-            key_id: proof.key_id,
-            source,
-            local: received.local,
-            arrived: now,
-            cookie_issued,
-            session: proof.session(),
-            sequence,
-        };
-        let (transition, request) = self.transition(now, &request, proven)?;
-        let pending = Pending {
-            request,
-            source,
-            local: received.local,
-            key_id: proof.key_id,
-            secret,
-            session: proven.session,
-            sequence,
-        };
-        Ok(Action::Submit(transition, pending))
-    }
-
-    /// Answers HELLO whoever sent it: an old key must learn of the new instance. A good MAC draws on the reserved
-    /// half of the ceiling.
-    fn challenge(
-        &mut self,
-        now: Instant,
-        received: &Received<'_>,
-        source: Endpoint,
-        hello: &Hello,
-        known: bool,
-    ) -> Result<Action, DatagramOutcome> {
-        if !self.ceiling.allow(now, known) {
-            return Err(DatagramOutcome::UnprovedCeiling);
-        }
-        let cookie = self.cookies.issue(now, &hello.key_id, source);
-        let answer = Answer::challenge(source, received.local, hello.nonce, self.options.instance, cookie);
-        Ok(Action::Answer(answer, DatagramOutcome::Challenged))
-    }
-
-    /// A key of this instance, not past its end, of a role that sends this type.
-    fn check_key(&self, now: Instant, request: &Request<'_>, proof: &Proof) -> Result<Role, DatagramOutcome> {
-        let role = proof.key_id.role().ok_or(DatagramOutcome::BadKey)?;
-        let may_send = role == Role::Host || matches!(request, Request::Bind(_) | Request::Report(_));
-        let live = proof.key_id.instance() == self.options.instance && proof.key_id.expires() > now;
-        if may_send && live { Ok(role) } else { Err(DatagramOutcome::BadKey) }
+    /// Tells how far the store is behind, which decides what is shed.
+    pub fn set_load(&mut self, load: Load) {
+        self.load = load;
     }
 
     /// The secret that `role` uses: its key's own, or for a host in an attempt the right derived from it.
@@ -212,59 +182,6 @@ impl Handler {
             (Role::Host, Some(attempt)) => secret.attempt_right(attempt),
             _ => secret,
         }
-    }
-
-    fn transition(
-        &self,
-        now: Instant,
-        request: &Request<'_>,
-        proof: DatagramProof,
-    ) -> Result<(Transition, RequestKind), DatagramOutcome> {
-        Ok(match request {
-            Request::Hello(_) => return Err(DatagramOutcome::BadType),
-            Request::Presence(_) => {
-                (Transition::RefreshPresence(RefreshPresence { proof }), RequestKind::Presence)
-            }
-            Request::Bye(_) => (Transition::EndPresence(EndPresence { proof }), RequestKind::Bye),
-            Request::Bind(bind) => {
-                let candidates = self.candidates(now, bind.body, &proof)?;
-                let attempt = bind.body.attempt();
-                let round_trip = Duration::from_millis(bind.body.rtt_ms.get().into());
-                (
-                    Transition::Bind(Bind { proof, attempt, candidates, round_trip }),
-                    RequestKind::Bind(attempt),
-                )
-            }
-            Request::Report(report) => {
-                let attempt = report.body.attempt();
-                let result =
-                    wire::ReportResult::from_byte(report.body.result).ok_or(DatagramOutcome::BadField)?;
-                let reporter = Reporter::Datagram(proof);
-                (Transition::Report(Report { reporter, attempt, result }), RequestKind::Report(attempt))
-            }
-        })
-    }
-
-    /// The further endpoints of a BIND: the second proved by a cookie of its own, the others private.
-    fn candidates(
-        &self,
-        now: Instant,
-        bind: &wire::Bind,
-        proof: &DatagramProof,
-    ) -> Result<Candidates, DatagramOutcome> {
-        let second = bind.second.get();
-        if let Some(second) = second {
-            if second.family() == proof.source.family() {
-                return Err(DatagramOutcome::BadField);
-            }
-            admit::admit_endpoint(&self.options, second)?;
-            self.cookies.check(now, &proof.key_id, second, &bind.second_cookie)?;
-        }
-        let lan = bind.lan.map(|it| it.get());
-        if !lan.into_iter().flatten().all(rendezvous_shared::endpoint::is_lan_candidate) {
-            return Err(DatagramOutcome::BadField);
-        }
-        Ok(Candidates { second, lan })
     }
 
     /// What the store's reply to a submitted datagram becomes.
@@ -359,7 +276,12 @@ impl Handler {
             Refusal::StaleSequence => {
                 return Settled { outcome: DatagramOutcome::StaleSequence, answer: None, unasked: None };
             }
-            Refusal::NotFound | Refusal::Revoked => DatagramOutcome::RefusedNotFound,
+            Refusal::NotFound | Refusal::Revoked => {
+                if pending.speaks_for_its_key() {
+                    self.keys.bury(now, &pending.key_id, pending.source.family());
+                }
+                DatagramOutcome::RefusedNotFound
+            }
             Refusal::Expired => DatagramOutcome::RefusedExpired,
             Refusal::Conflict(_) | Refusal::StaleVersion { .. } => DatagramOutcome::RefusedConflict,
             Refusal::CapacityExceeded(_) => DatagramOutcome::RefusedCapacity,
@@ -380,14 +302,5 @@ impl Handler {
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         self.repeats.next()
-    }
-}
-
-/// The attempt a request names, whose right its MAC must be made with.
-fn named_attempt(request: &Request<'_>) -> Option<AttemptId> {
-    match request {
-        Request::Bind(it) => Some(it.body.attempt()),
-        Request::Report(it) => Some(it.body.attempt()),
-        Request::Hello(_) | Request::Presence(_) | Request::Bye(_) => None,
     }
 }

@@ -27,6 +27,7 @@ use crate::store::MemoryStore;
 
 const INSTANCE: InstanceId = InstanceId(0x1157);
 const SERVER: &str = "9.9.9.250:7777";
+const PROBE_PORT: u16 = 7778;
 const QUOTAS: Quotas =
     Quotas { listings_per_owner: 100, listings_per_tenant: 100, attempts_per_tenant: 100_000 };
 
@@ -85,7 +86,13 @@ impl Server {
     }
 
     fn with(policy: AddressPolicy, unproved_per_second: u32) -> Self {
-        let options = HandlerOptions { instance: INSTANCE, bound: at(SERVER), policy, unproved_per_second };
+        let options = HandlerOptions {
+            own: vec![endpoint("9.9.9.251:7777")],
+            probe_port: Some(PROBE_PORT),
+            unproved_per_second,
+            keys_max: 1_024,
+            ..HandlerOptions::new(INSTANCE, at(SERVER), policy)
+        };
         Self {
             now: Instant::from_millis(1_000_000),
             handler: Handler::new(options, master()),
@@ -264,6 +271,7 @@ impl Client {
             second: WireEndpoint::NONE,
             second_cookie: Cookie::new_zeroed(),
             lan: [WireEndpoint::NONE; 2],
+            probe_cookie: Cookie::new_zeroed(),
         };
         change(&mut bind);
         sealed(&bind, len, &self.right(attempt))

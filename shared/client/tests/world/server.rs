@@ -10,8 +10,8 @@ use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, Handle, InstanceId, Role, TenantId};
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{
-    Ack, BoundAnswer, Challenge, Cookie, Header, Introduce, Kind, Notice, Proof, Request, WireEndpoint,
-    parse_request, seal, sealed_len,
+    Ack, BoundAnswer, Challenge, Claim, Cookie, Header, Introduce, Kind, Notice, Proof, Request,
+    WireEndpoint, parse_request, seal, sealed_len,
 };
 use zerocopy::byteorder::big_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
@@ -157,12 +157,7 @@ impl Server {
 
     pub fn handle(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) -> Out {
         let request = parse_request(bytes).expect("a client sends only what parses");
-        if let Some(proof) = request.proof()
-            && !self.admits(now, from, proof)
-        {
-            return Vec::new();
-        }
-        match request {
+        let (signed, claim) = match request {
             Request::Hello(it) => {
                 let challenge = Challenge {
                     header: Header::new(Kind::Challenge, size_of::<Challenge>()),
@@ -170,33 +165,36 @@ impl Server {
                     instance: U64::new(self.instance.0),
                     cookie: self.cookie(&it.body.key_id, from, now.as_millis()),
                 };
-                vec![(from, challenge.as_bytes().to_vec())]
+                return vec![(from, challenge.as_bytes().to_vec())];
             }
-            Request::Presence(it) => {
-                let proof = it.body.proof;
-                let secret = self.master.secret(&proof.key_id);
-                assert!(it.verify(Direction::ToServer, &secret));
+            Request::Proved(signed, claim) => (signed, claim),
+        };
+        let proof = *signed.body;
+        if !self.admits(now, from, &proof) {
+            return Vec::new();
+        }
+        let secret = match claim.attempt() {
+            Some(attempt) => self.right(&proof.key_id, attempt),
+            None => self.master.secret(&proof.key_id),
+        };
+        assert!(signed.verify(Direction::ToServer, &secret));
+        match claim {
+            Claim::Presence => {
                 let code = if self.host_key == Some(proof.key_id) { 0 } else { 1 };
                 self.host_at = Some(from);
                 vec![self.ack(now, from, &proof, self.refuse_presence.unwrap_or(code), &secret)]
             }
-            Request::Bind(it) => {
-                let role = it.body.proof.key_id.role().unwrap();
-                let secret = self.right(&it.body.proof.key_id, it.body.attempt());
-                assert!(it.verify(Direction::ToServer, &secret));
-                self.bind(now, from, &it.body.proof, role, it.body.attempt(), secret)
+            Claim::Bind(it) => {
+                let role = proof.key_id.role().unwrap();
+                self.bind(now, from, &proof, role, it.attempt(), secret)
             }
-            Request::Report(it) => {
-                let secret = self.right(&it.body.proof.key_id, it.body.attempt());
-                assert!(it.verify(Direction::ToServer, &secret));
-                self.reports.push(it.body.result);
-                vec![self.ack(now, from, &it.body.proof, 0, &secret)]
+            Claim::Report(it) => {
+                self.reports.push(it.result);
+                vec![self.ack(now, from, &proof, 0, &secret)]
             }
-            Request::Bye(it) => {
-                let secret = self.master.secret(&it.body.proof.key_id);
-                assert!(it.verify(Direction::ToServer, &secret));
+            Claim::Bye => {
                 self.byes += 1;
-                vec![self.ack(now, from, &it.body.proof, 0, &secret)]
+                vec![self.ack(now, from, &proof, 0, &secret)]
             }
         }
     }

@@ -119,7 +119,9 @@ layouts! {
         second_cookie: Cookie,
         /// Candidates within the sender's own network, or none.
         lan: [WireEndpoint; 2],
-    } = 178
+        /// The cookie that the probe port gave to this key and socket; all zero without one.
+        probe_cookie: Cookie,
+    } = 202
 
     /// Tells how the punch went. Peer → server.
     Report {

@@ -12,7 +12,7 @@ pub use layout::{
     Ack, AckFlags, Bind, BoundAnswer, BoundFlags, Bye, Challenge, Code, Cookie, Header, Hello, Introduce,
     Kind, MAGIC, Notice, Presence, Proof, Report, ReportResult, VERSION, WireEndpoint,
 };
-pub use parse::{Answer, ParseRefusal, Request, Signed, parse_answer, parse_request};
+pub use parse::{Answer, Claim, ParseRefusal, Request, Signed, parse_answer, parse_request};
 pub use peer::{MESSAGE_PAYLOAD_MAX, Message, PeerBody, PeerDatagram, Punch, parse_peer, seal_message};
 
 use zerocopy::{Immutable, IntoBytes};

@@ -7,6 +7,7 @@ use super::layout::{
     Report, ReportResult, VERSION, WireEndpoint,
 };
 use crate::credential::{Direction, MAC_LEN, Secret};
+use crate::id::AttemptId;
 use crate::limits;
 use crate::outcome::DatagramOutcome;
 
@@ -56,7 +57,12 @@ pub struct Signed<'a, T> {
     mac: &'a [u8; MAC_LEN],
 }
 
-impl<T> Signed<'_, T> {
+impl<'a, T> Signed<'a, T> {
+    /// The same bytes, seen as a part of the layout.
+    fn map<U>(&self, part: impl FnOnce(&'a T) -> &'a U) -> Signed<'a, U> {
+        Signed { body: part(self.body), covered: self.covered, mac: self.mac }
+    }
+
     /// Whether the holder of `secret` made this datagram, for this direction.
     #[must_use]
     pub fn verify(&self, direction: Direction, secret: &Secret) -> bool {
@@ -66,38 +72,31 @@ impl<T> Signed<'_, T> {
 
 /// A datagram from a client.
 #[derive(Clone, Copy, Debug)]
-#[expect(missing_docs, reason = "each is described at its layout")]
 pub enum Request<'a> {
+    /// Asks for a cookie; proves nothing yet.
     Hello(Signed<'a, Hello>),
-    Presence(Signed<'a, Presence>),
-    Bind(Signed<'a, Bind>),
-    Report(Signed<'a, Report>),
-    Bye(Signed<'a, Bye>),
+    /// Everything else starts with a proof.
+    Proved(Signed<'a, Proof>, Claim<'a>),
 }
 
-impl<'a> Request<'a> {
-    /// The proof all but HELLO start with.
-    #[must_use]
-    pub fn proof(&self) -> Option<&'a Proof> {
-        match self {
-            Self::Hello(_) => None,
-            Self::Presence(it) => Some(&it.body.proof),
-            Self::Bind(it) => Some(&it.body.proof),
-            Self::Report(it) => Some(&it.body.proof),
-            Self::Bye(it) => Some(&it.body.proof),
-        }
-    }
+/// What a datagram with a proof wants.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each is described at its layout")]
+pub enum Claim<'a> {
+    Presence,
+    Bind(&'a Bind),
+    Report(&'a Report),
+    Bye,
+}
 
-    /// Whether the holder of `secret` made it.
+impl Claim<'_> {
+    /// The attempt it names, whose right its MAC must be made with.
     #[must_use]
-    pub fn verify(&self, secret: &Secret) -> bool {
-        let direction = Direction::ToServer;
+    pub fn attempt(&self) -> Option<AttemptId> {
         match self {
-            Self::Hello(it) => it.verify(direction, secret),
-            Self::Presence(it) => it.verify(direction, secret),
-            Self::Bind(it) => it.verify(direction, secret),
-            Self::Report(it) => it.verify(direction, secret),
-            Self::Bye(it) => it.verify(direction, secret),
+            Self::Bind(it) => Some(it.attempt()),
+            Self::Report(it) => Some(it.attempt()),
+            Self::Presence | Self::Bye => None,
         }
     }
 }
@@ -124,21 +123,23 @@ pub fn parse_request(bytes: &[u8]) -> Result<Request<'_>, ParseRefusal> {
             padded(bytes, limits::HELLO_LEN_MIN, limits::DATAGRAM_LEN_MAX).map(Request::Hello)
         }
         kind if kind == Kind::Presence as u8 => {
-            padded(bytes, limits::PRESENCE_LEN_MIN, limits::DATAGRAM_LEN_MAX).map(Request::Presence)
+            let presence = padded::<Presence>(bytes, limits::PRESENCE_LEN_MIN, limits::DATAGRAM_LEN_MAX)?;
+            Ok(Request::Proved(presence.map(|it| &it.proof), Claim::Presence))
         }
         kind if kind == Kind::Bind as u8 => {
             let bind = padded::<Bind>(bytes, limits::BIND_LEN_MIN, limits::DATAGRAM_LEN_MAX)?;
             check_bind(bind.body)?;
-            Ok(Request::Bind(bind))
+            Ok(Request::Proved(bind.map(|it| &it.proof), Claim::Bind(bind.body)))
         }
         kind if kind == Kind::Report as u8 => {
             let report = padded::<Report>(bytes, limits::REPORT_LEN_MIN, limits::REPORT_LEN_MAX)?;
             let zero = report.body.reserved == [0; 1] && report.body.reserved_2 == [0; 4];
             ReportResult::from_byte(report.body.result).filter(|_| zero).ok_or(ParseRefusal::BadField)?;
-            Ok(Request::Report(report))
+            Ok(Request::Proved(report.map(|it| &it.proof), Claim::Report(report.body)))
         }
         kind if kind == Kind::Bye as u8 => {
-            padded(bytes, limits::REPORT_LEN_MIN, limits::REPORT_LEN_MAX).map(Request::Bye)
+            let bye = padded::<Bye>(bytes, limits::REPORT_LEN_MIN, limits::REPORT_LEN_MAX)?;
+            Ok(Request::Proved(bye.map(|it| &it.proof), Claim::Bye))
         }
         _ => Err(ParseRefusal::BadType),
     }
