@@ -68,6 +68,8 @@ pub enum ReadyState {
     Draining = 2,
     /// A part of it does not answer.
     Unavailable = 3,
+    /// A socket of the datagram path does not hear.
+    Deaf = 4,
 }
 
 /// What `/readyz` says; set by the process, read without waiting.
@@ -75,6 +77,7 @@ pub enum ReadyState {
 pub struct Readiness {
     state: AtomicU8,
     draining: AtomicBool,
+    deaf: AtomicBool,
 }
 
 impl Readiness {
@@ -93,6 +96,11 @@ impl Readiness {
         }
     }
 
+    /// Says whether a socket of the datagram path does not hear. It is taken back when it hears again.
+    pub fn set_deaf(&self, deaf: bool) {
+        self.deaf.store(deaf, Ordering::SeqCst);
+    }
+
     /// The state now.
     #[must_use]
     pub fn get(&self) -> ReadyState {
@@ -102,7 +110,7 @@ impl Readiness {
         } else if self.draining.load(Ordering::SeqCst) {
             ReadyState::Draining
         } else if state == ReadyState::Ready as u8 {
-            ReadyState::Ready
+            if self.deaf.load(Ordering::SeqCst) { ReadyState::Deaf } else { ReadyState::Ready }
         } else {
             ReadyState::Starting
         }
@@ -112,6 +120,20 @@ impl Readiness {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn deafness_is_taken_back() {
+        let readiness = Readiness::new();
+        readiness.set_deaf(true);
+        assert_eq!(readiness.get(), ReadyState::Starting);
+        readiness.set(ReadyState::Ready);
+        assert_eq!(readiness.get(), ReadyState::Deaf);
+        readiness.set_deaf(false);
+        assert_eq!(readiness.get(), ReadyState::Ready);
+        readiness.set(ReadyState::Draining);
+        readiness.set_deaf(true);
+        assert_eq!(readiness.get(), ReadyState::Draining);
+    }
 
     #[test]
     fn a_drain_is_never_taken_back() {

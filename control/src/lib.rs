@@ -32,6 +32,7 @@ pub use serve::{ConnectionFigures, HttpOptions, Surface};
 
 use boundary::{Readiness, StoreGateway, Telemetry, Times};
 use directory::Directory;
+use rendezvous_shared::api::UdpBody;
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
 
@@ -51,8 +52,8 @@ pub struct ControlParts {
     pub master_key: MasterKey,
     /// This start of the server.
     pub instance: InstanceId,
-    /// `address:port` of each UDP endpoint, as clients are to use them.
-    pub udp_endpoints: Vec<String>,
+    /// Where clients are to send datagrams.
+    pub udp: UdpBody,
     /// The version of the product.
     pub version: &'static str,
     /// Deadlines and ceilings of connections and requests.

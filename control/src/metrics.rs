@@ -99,6 +99,16 @@ impl Figures {
             "Datagrams dropped by the kernel, the socket buffer being full",
             self.snapshot.kernel_drops,
         )?;
+        out.gauge(
+            "udp_receive_buffer_bytes",
+            "Receive buffer that the kernel granted, of all sockets",
+            self.snapshot.receive_buffer_len,
+        )?;
+        out.counters(
+            "self_probes",
+            "Rounds of the server's own question whether a socket hears",
+            self.snapshot.self_probes.map(|(result, count)| ([("result", result)], count)),
+        )?;
         out.counters(
             "udp_send_errors",
             "Failed sends by errno",

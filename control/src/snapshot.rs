@@ -45,6 +45,10 @@ pub struct Snapshot {
     pub datagrams: DatagramFigures,
     /// Datagrams the kernel dropped because a socket buffer was full.
     pub kernel_drops: u64,
+    /// Bytes of receive buffer that the kernel granted, of all sockets, as SO_RCVBUF counts them.
+    pub receive_buffer_len: u64,
+    /// Rounds of the server's own question whether a socket hears, by how they ended.
+    pub self_probes: [(&'static str, u64); 2],
     /// Failed sends by the name of the errno.
     pub send_errors: Vec<(&'static str, u64)>,
     /// Failed receives by the name of the errno.

@@ -20,7 +20,7 @@ mod peers;
 #[expect(missing_docs, reason = "each is described where it comes from")]
 pub mod sync;
 
-pub use rendezvous_node::clock;
+pub use rendezvous_node::{clock, spin};
 
 #[path = "../../dataplane/node/src/drain.rs"]
 pub mod drain;

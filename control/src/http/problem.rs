@@ -134,6 +134,7 @@ impl ApiError {
             Self::Headers => "a request has at most 64 header fields",
             Self::NotReady(ReadyState::Draining) => "the server is draining",
             Self::NotReady(ReadyState::Starting) => "the server is starting",
+            Self::NotReady(ReadyState::Deaf) => "the server does not hear its own datagrams",
             Self::NotReady(_) => "the server cannot answer now",
             Self::Internal => "the server is at fault",
         };

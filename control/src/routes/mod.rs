@@ -55,7 +55,7 @@ impl App {
             cursor_key: CursorKey::new(parts.master_key.subkey("browse cursor", 0)),
             master_key: parts.master_key,
             instance: parts.instance,
-            udp: UdpBody { endpoints: parts.udp_endpoints },
+            udp: parts.udp,
             version: parts.version,
             long_polls: Semaphore::new(parts.options.long_polls_max),
             options: parts.options,

@@ -139,6 +139,7 @@ const fn status(state: ReadyState) -> &'static str {
         ReadyState::Ready => "ready",
         ReadyState::Draining => "draining",
         ReadyState::Unavailable => "unavailable",
+        ReadyState::Deaf => "deaf",
     }
 }
 

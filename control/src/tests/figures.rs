@@ -62,6 +62,8 @@ async fn the_metrics_hold_every_name_and_add_up() {
     assert_eq!(received, outcomes + get("rendezvous_udp_datagrams_in_flight", &[]));
     for (name, labels, expected) in [
         ("udp_kernel_drops_total", vec![], 1.0),
+        ("udp_receive_buffer_bytes", vec![], f64::from(8 << 20)),
+        ("self_probes_total", vec![("result", "silent")], 22.0),
         ("udp_send_errors_total", vec![("errno", "ENOBUFS")], 2.0),
         ("udp_receive_errors_total", vec![("errno", "econnrefused")], 1.0),
         ("udp_unasked_dropped_total", vec![], 0.0),
@@ -133,6 +135,10 @@ async fn readiness_and_health_say_how_it_stands() {
         public.send("GET", "/readyz", &[], b"").await.problem(503, code);
     }
     public.readiness.set(ReadyState::Ready);
+    public.readiness.set_deaf(true);
+    public.send("GET", "/readyz", &[], b"").await.problem(503, "service_unavailable");
+    assert_eq!(public.send("GET", "/healthz", &[], b"").await.body, r#"{"status":"deaf"}"#);
+    public.readiness.set_deaf(false);
     assert_eq!(public.send("GET", "/readyz", &[], b"").await.body, r#"{"status":"ready"}"#);
     public.readiness.set(ReadyState::Draining);
     public.send("GET", "/readyz", &[], b"").await.problem(503, "draining");

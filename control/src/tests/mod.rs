@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rendezvous_shared::api::UdpBody;
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
 use rendezvous_shared::limits::Limits;
@@ -153,7 +154,7 @@ impl Server {
             directory: directory(),
             master_key: MasterKey::from_bytes([3; 32]),
             instance: InstanceId(0xabc),
-            udp_endpoints: vec!["127.0.0.1:7777".to_owned()],
+            udp: UdpBody { endpoints: vec!["127.0.0.1:7777".to_owned()], probe_endpoints: Vec::new() },
             version: "9.9.9",
             options,
         });

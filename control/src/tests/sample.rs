@@ -138,6 +138,8 @@ pub(super) fn snapshot() -> Snapshot {
     Snapshot {
         datagrams: DatagramFigures { received: 6, outcomes, in_flight: 2 },
         kernel_drops: 1,
+        receive_buffer_len: 8 << 20,
+        self_probes: [("heard", 21), ("silent", 22)],
         send_errors: vec![("ENOBUFS", 2)],
         receive_errors: vec![("econnrefused", 1)],
         unasked_dropped: 0,

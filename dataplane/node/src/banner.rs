@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use rendezvous_control::directory::ApiKey;
 use rendezvous_core::store::footprint;
 use rendezvous_net::{BufferGrant, EngineDecision};
+use rendezvous_shared::api::UdpBody;
 use rendezvous_shared::endpoint::AddressPolicy;
 use rendezvous_shared::id::InstanceId;
 use rendezvous_shared::limits::Limits;
@@ -19,8 +20,10 @@ pub struct Banner<'a> {
     pub admin: SocketAddr,
     /// The UDP socket, as bound.
     pub udp: SocketAddr,
+    /// Ring threads.
+    pub rings: usize,
     /// What clients are told.
-    pub advertised: &'a [String],
+    pub advertised: &'a UdpBody,
     /// Which sources are served.
     pub policy: AddressPolicy,
     /// What the kernel granted.
@@ -44,9 +47,16 @@ impl Banner<'_> {
         lines.push(format!(
             "  udp     {}  clients are told {}; address policy {}",
             self.udp,
-            self.advertised.join(", "),
+            self.advertised.endpoints.join(", "),
             format!("{:?}", self.policy).to_lowercase()
         ));
+        if !self.advertised.probe_endpoints.is_empty() {
+            lines.push(format!("  probe   {}", self.advertised.probe_endpoints.join(", ")));
+        }
+        if self.rings > 1 {
+            let how = "the kernel's hash of both addresses and ports tells which";
+            lines.push(format!("  rings   {} threads on that port; {how}", self.rings));
+        }
         let BufferGrant { asked_len, granted_len } = self.receive_buffer;
         let hint = if self.receive_buffer.is_clipped() { "; raise net.core.rmem_max for more" } else { "" };
         lines.push(format!("  buffer  {granted_len} of {asked_len} bytes granted for receiving{hint}"));

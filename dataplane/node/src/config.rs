@@ -8,7 +8,7 @@ use rendezvous_control::directory::{
 };
 use rendezvous_net::EngineChoice;
 use rendezvous_shared::endpoint::AddressPolicy;
-use rendezvous_shared::limits::{ContradictoryLimits, DRAIN_MAX, Limits};
+use rendezvous_shared::limits::{ContradictoryLimits, DRAIN_MAX, Limits, RINGS_MAX};
 use serde::{Deserialize, Serialize};
 
 /// The whole configuration.
@@ -39,6 +39,8 @@ pub struct Listen {
     pub admin: SocketAddr,
     /// Datagrams.
     pub udp: SocketAddr,
+    /// A second UDP port, by which clients can show that their NAT's mapping does not vary by destination.
+    pub probe_port: Option<u16>,
     /// The UDP addresses that clients are given; needed when `udp` is a wildcard.
     pub advertise: Vec<SocketAddr>,
     /// Serve the public API without TLS on an address that is not loopback. Keys are handed out there.
@@ -52,6 +54,7 @@ impl Default for Listen {
             http: loopback(7780),
             admin: loopback(7781),
             udp: loopback(7777),
+            probe_port: None,
             advertise: Vec::new(),
             insecure_http: false,
         }
@@ -66,13 +69,29 @@ pub struct Dataplane {
     pub engine: EngineName,
     /// `public`, `lan` or `test`; when left out `test` on loopback, else `public`.
     pub address_policy: Option<PolicyName>,
-    /// Bytes of receive buffer to ask the kernel for.
+    /// Bytes of receive buffer to ask the kernel for, of each ring.
     pub receive_buffer_len: usize,
+    /// Ring threads, each with a socket of its own on the one port.
+    pub threads: usize,
+    /// The CPU of each ring thread; when left out one is chosen, if there are enough.
+    pub cpus: Vec<usize>,
+    /// The CPU of the store thread.
+    pub store_cpu: Option<usize>,
+    /// How often the server asks itself whether its sockets hear; 0 is never.
+    pub self_probe_ms: u64,
 }
 
 impl Default for Dataplane {
     fn default() -> Self {
-        Self { engine: EngineName::Auto, address_policy: None, receive_buffer_len: 8 << 20 }
+        Self {
+            engine: EngineName::Auto,
+            address_policy: None,
+            receive_buffer_len: 8 << 20,
+            threads: 1,
+            cpus: Vec::new(),
+            store_cpu: None,
+            self_probe_ms: 2_000,
+        }
     }
 }
 
@@ -251,9 +270,28 @@ impl Config {
         if let Some(address) = listen.advertise.iter().find(|it| it.ip().is_unspecified() || it.port() == 0) {
             return rule("listen.advertise", format!("{address} is no address that a client can send to"));
         }
+        if listen.probe_port.is_some_and(|port| port != 0 && port == listen.udp.port()) {
+            return rule("listen.probe_port", "must be another port than listen.udp's".into());
+        }
+        self.check_dataplane()?;
         let drain_max = DRAIN_MAX.as_millis();
         if u128::from(self.drain.window_ms) > drain_max {
             return rule("drain.window_ms", format!("{} is above {drain_max}", self.drain.window_ms));
+        }
+        Ok(())
+    }
+
+    fn check_dataplane(&self) -> Result<(), ConfigError> {
+        let rule = |key, rule: String| Err(ConfigError::Rule { key, rule });
+        let Dataplane { threads, cpus, self_probe_ms, .. } = &self.dataplane;
+        if !(1..=RINGS_MAX).contains(threads) {
+            return rule("dataplane.threads", format!("{threads} is not within 1 to {RINGS_MAX}"));
+        }
+        if cpus.len() > *threads {
+            return rule("dataplane.cpus", format!("names {} CPUs for {threads} threads", cpus.len()));
+        }
+        if (1..100).contains(self_probe_ms) {
+            return rule("dataplane.self_probe_ms", format!("{self_probe_ms} is below 100; 0 is never"));
         }
         Ok(())
     }
@@ -332,6 +370,11 @@ mod tests {
             ("[listen]\nadmin = '0.0.0.0:7781'", "listen.admin"),
             ("[listen]\nudp = '0.0.0.0:7777'", "listen.advertise"),
             ("[listen]\nadvertise = ['0.0.0.0:1']", "listen.advertise"),
+            ("[listen]\nprobe_port = 7777", "listen.probe_port"),
+            ("[dataplane]\nthreads = 0", "dataplane.threads"),
+            ("[dataplane]\nthreads = 17", "dataplane.threads"),
+            ("[dataplane]\ncpus = [0, 1]", "dataplane.cpus"),
+            ("[dataplane]\nself_probe_ms = 99", "dataplane.self_probe_ms"),
             ("[drain]\nwindow_ms = 30001", "drain.window_ms"),
             ("[limits]\nattempt_records = 1", "limits.attempt_records"),
         ] {

@@ -4,10 +4,11 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use crossbeam::channel::never;
-use rendezvous_net::{BindError, BoundSocket, EngineDecision, SocketOptions, bind, probe};
+use rendezvous_net::{BindError, EngineDecision, SocketOptions, bind, probe};
 use tracing::{info, warn};
 
 use crate::config::Config;
+use crate::dataplane::Sockets;
 use crate::exit::ServeError;
 use crate::ring::engine_options;
 
@@ -22,7 +23,7 @@ pub(crate) struct Ground {
     /// Of the admin API.
     pub(crate) admin: TcpListener,
     /// Of datagrams.
-    pub(crate) socket: BoundSocket,
+    pub(crate) sockets: Sockets,
     /// The engine that will move them, and why.
     pub(crate) decision: EngineDecision,
 }
@@ -39,7 +40,13 @@ pub(crate) fn prepare(config: &Config) -> Result<Ground, ServeError> {
     let admin = listen("listen.admin", config.listen.admin)?;
     let options =
         SocketOptions { receive_buffer_len: config.dataplane.receive_buffer_len, ..SocketOptions::default() };
-    let socket = bind_patiently(config.listen.udp, options)?;
+    let group = bind_patiently(|| bind(config.listen.udp, options).map(|it| vec![it]))?;
+    let bound = group[0].local_addr();
+    let probe_socket = match config.listen.probe_port {
+        Some(port) => Some(bind_patiently(|| bind(SocketAddr::new(bound.ip(), port), options))?),
+        None => None,
+    };
+    let sockets = Sockets { group, probe: probe_socket };
     let decision = probe(config.dataplane.engine.into(), engine_options());
     if !decision.honours_choice() {
         let text = format!("uring: {} ({})", decision.reason.message(), decision.detail);
@@ -51,15 +58,15 @@ pub(crate) fn prepare(config: &Config) -> Result<Ground, ServeError> {
     } else {
         info!(engine, reason, "datagram engine chosen");
     }
-    Ok(Ground { http, admin, socket, decision })
+    Ok(Ground { http, admin, sockets, decision })
 }
 
 /// Binds, and waits a moment for a port in use: the kernel takes the io_uring of a killed process apart after the
 /// process is gone, and its socket with it, so a server that is started again at once would find its own port taken.
-fn bind_patiently(address: SocketAddr, options: SocketOptions) -> Result<BoundSocket, BindError> {
+fn bind_patiently<T>(bind: impl Fn() -> Result<T, BindError>) -> Result<T, BindError> {
     let mut tries = 0;
     loop {
-        match bind(address, options) {
+        match bind() {
             Err(BindError::AddressInUse { .. }) if tries < BIND_TRIES => {
                 tries += 1;
                 let _ = never::<()>().recv_timeout(BIND_PAUSE);

@@ -16,6 +16,7 @@ use rendezvous_shared::time::{Clock, Instant};
 
 use crate::clock::{BootClock, Stamp, Stopwatch};
 use crate::mailbox::{Batch, RingMailbox};
+use crate::spin::Spin;
 use crate::sync::{Receiver, Sender, WakeGate, bounded, oneshot};
 
 /// Datagrams taken from the engine before answers go out.
@@ -102,6 +103,8 @@ pub struct Ring {
     engine: Box<dyn Engine>,
     gate: WakeGate,
     orders: RingOrders,
+    spin: Spin,
+    looked: Stamp,
     state: RingState,
 }
 
@@ -146,7 +149,15 @@ impl Ring {
             unasked_dropped: 0,
             latency: latency_histogram(),
         };
-        Self { engine, gate, orders, state }
+        let looked = state.stopwatch.stamp();
+        Self { engine, gate, orders, spin: Spin::new(false), looked, state }
+    }
+
+    /// The same, looking again for a moment instead of sleeping when `spin` says so.
+    #[must_use]
+    pub fn with_spin(mut self, spin: Spin) -> Self {
+        self.spin = spin;
+        self
     }
 
     /// Serves until told to stop.
@@ -156,7 +167,10 @@ impl Ring {
     pub fn run(mut self) -> io::Result<()> {
         while !self.orders.stop.load(Ordering::Acquire) {
             self.wait()?;
-            self.step();
+            let found = self.step();
+            let now = self.state.stopwatch.stamp();
+            self.spin.looked(self.state.stopwatch.between(self.looked, now), found);
+            self.looked = now;
         }
         // What was answered last still goes out.
         self.engine.turn(Some(Duration::ZERO))
@@ -164,6 +178,9 @@ impl Ring {
 
     /// Sends what is queued, then blocks until there is something to do.
     fn wait(&mut self) -> io::Result<()> {
+        if self.spin.again() {
+            return self.engine.turn(Some(Duration::ZERO));
+        }
         let timeout = self.state.handler.next_timeout().map(|at| at.since(self.state.clock.now()));
         let sleep = self.gate.prepare_to_sleep();
         let busy = !self.state.mailbox.from_store.is_empty()
@@ -174,10 +191,11 @@ impl Ring {
         result
     }
 
-    fn step(&mut self) {
+    /// One round of work; whether there was any.
+    fn step(&mut self) -> bool {
         let now = self.state.clock.now();
         self.state.handler.set_load(self.state.load());
-        self.receive(now);
+        let mut found = self.receive(now) > 0;
         let outbox = self.engine.outbox();
         self.state.repeat(now, outbox);
         // What is left waits for the next turn, which sends these and does not block.
@@ -185,6 +203,7 @@ impl Ring {
             && let Ok(batch) = self.state.mailbox.from_store.try_recv()
         {
             self.state.settle(now, batch, outbox);
+            found = true;
         }
         self.state.hand_over();
         if let Ok((report, reply)) = self.orders.report_requests.try_recv()
@@ -193,13 +212,14 @@ impl Ring {
             // The asker went away; what it was given belongs into the next report. The bounds are the same, so it fits.
             let _ = self.state.latency.add(&report.latency);
         }
+        found
     }
 
-    fn receive(&mut self, now: Instant) {
+    fn receive(&mut self, now: Instant) -> usize {
         let started = self.state.stopwatch.stamp();
         let mut answered = 0;
         let state = &mut self.state;
-        self.engine.receive(RECEIVE_MAX, &mut |meta, bytes, outbox| {
+        let received = self.engine.receive(RECEIVE_MAX, &mut |meta, bytes, outbox| {
             let datagram =
                 Received { source: meta.source, local: meta.local, truncated: meta.truncated, bytes };
             answered += u64::from(state.on_datagram(now, started, &datagram, outbox));
@@ -209,6 +229,7 @@ impl Ring {
             let elapsed = state.stopwatch.between(started, state.stopwatch.stamp());
             state.latency.saturating_record_n(nanos(elapsed), answered);
         }
+        received
     }
 
     fn report(&mut self, mut report: Box<RingReport>) -> Box<RingReport> {

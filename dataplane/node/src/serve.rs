@@ -3,13 +3,14 @@
 //! | thread | does | ends |
 //! |---|---|---|
 //! | main | starts the others, waits for the first to end | last |
-//! | `ring-0` | datagrams | when told to, or when its engine cannot go on |
+//! | `ring-0`, `ring-1`, … | datagrams | when told to, or when its engine cannot go on |
+//! | `ring-probe` | HELLOs to the probe port, if there is one | likewise |
+//! | `hearing` | asks whether the sockets hear | when the others are told to |
 //! | `store` | every transition | when nobody can reach it any more |
 //! | `control` | HTTP, signals, drain | after the drain that a signal began |
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,12 +19,11 @@ use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_control::directory::{ApiKey, Directory};
 use rendezvous_control::snapshot::EngineInfo;
 use rendezvous_control::{Control, ControlParts, HttpOptions};
-use rendezvous_core::handler::{Handler, HandlerOptions};
 use rendezvous_core::store::MemoryStore;
-use rendezvous_net::{BoundSocket, EngineKind, WakeGate, Waker, open, wake_pair};
+use rendezvous_shared::api::UdpBody;
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
-use rendezvous_shared::limits::{BATCHES_PER_RING, KEYS_REMEMBERED_MAX, Limits};
+use rendezvous_shared::limits::{Limits, RINGS_MAX};
 use rendezvous_shared::store::EphemeralRendezvousStore;
 use tracing::info;
 
@@ -31,14 +31,13 @@ use crate::banner::Banner;
 use crate::clock::{BootClock, Stopwatch};
 use crate::config::{Config, ConfigError};
 use crate::control_thread::{self, Listeners};
+use crate::dataplane::{self, Dataplane};
 use crate::drain;
 use crate::exit::ServeError;
 use crate::gateway::{Gateway, NodeTimes};
 use crate::ground::{Ground, prepare};
-use crate::mailbox::{RingMailbox, StoreMailbox, mailbox};
+use crate::hearing::{Hearing, Listener};
 use crate::output::line;
-use crate::ring::{Ring, RingControl, RingOrders, engine_options, ring_orders};
-use crate::store_thread::{Lanes, StoreActor, lanes};
 use crate::systemd::notify;
 use crate::telemetry::{NodeTelemetry, SharedTelemetry};
 use crate::threads::{Event, note_panics_of, spawn, wait_until_ready, watch};
@@ -47,22 +46,14 @@ use crate::threads::{Event, note_panics_of, spawn, wait_until_ready, watch};
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// What is random or counts for one start of the server; nothing of it outlives the process.
-struct Start {
-    master: MasterKey,
-    instance: InstanceId,
-    clock: BootClock,
-    stopwatch: Stopwatch,
-    readiness: Arc<Readiness>,
-}
-
-/// The datagram path at work: how to reach it, and what to join in the end.
-struct Dataplane {
-    ring: RingControl,
-    waker: Waker,
-    /// Another handle on the socket, for what the kernel counts.
-    socket: BoundSocket,
-    lanes: Lanes,
-    threads: [(&'static str, JoinHandle<()>); 2],
+pub(crate) struct Start {
+    pub(crate) master: MasterKey,
+    pub(crate) instance: InstanceId,
+    pub(crate) clock: BootClock,
+    pub(crate) stopwatch: Stopwatch,
+    pub(crate) readiness: Arc<Readiness>,
+    /// By which a ring knows the server's own questions.
+    pub(crate) probe_token: [u8; 32],
 }
 
 /// Serves `config` until a signal ends it. `development_key` is the key of the development tenant, to be printed.
@@ -87,28 +78,33 @@ where
 {
     config.check()?;
     let directory = Directory::new(&config.directory(), &config.limits).map_err(ConfigError::from)?;
-    let Ground { http, admin, socket, decision } = prepare(config)?;
+    let Ground { http, admin, sockets, decision } = prepare(config)?;
     let start = Start::now()?;
     // Not the control thread's: what panics there is a request, which is caught.
-    note_panics_of(&["ring-0", "store"], Arc::clone(&start.readiness));
-    let (events, ended) = bounded(8);
+    note_panics_of(|thread| thread == "store" || thread.starts_with("ring-"), Arc::clone(&start.readiness));
+    // Each thread has two things to tell: that it serves, and that it ended.
+    let (events, ended) = bounded(2 * (RINGS_MAX + 3));
     let ids = MasterKey::from_bytes(start.master.subkey("store ids", 0));
     let store = new_store(config.limits, start.instance, ids);
-    let dataplane = start_dataplane(config, &start, store, socket, decision.kind, &events)?;
-    wait_until_ready(&ended)?;
+    let dataplane = dataplane::start(config, &start, store, sockets, decision.kind, &events)?;
+    dataplane.rings.iter().try_for_each(|_| wait_until_ready(&ended))?;
 
-    let advertised = advertised(config, dataplane.socket.local_addr());
+    let udp = advertised(config, &dataplane);
     let engine = EngineInfo { engine: decision.kind.name(), reason: decision.reason.name() };
     let gateway = Arc::new(Gateway::new(dataplane.lanes.clone(), Arc::clone(&start.readiness)));
-    let control = control(config, &start, &dataplane, engine, directory, &gateway, &advertised)?;
+    let hearing = Arc::new(Hearing::default());
+    let telemetry =
+        NodeTelemetry::new(dataplane.rings.clone(), engine, Arc::clone(&hearing), dataplane.lanes.clone());
+    let control = control(config, &start, telemetry, directory, &gateway, &udp);
     let banner = Banner {
         instance: start.instance,
         http: local_addr(&http, config.listen.http),
         admin: local_addr(&admin, config.listen.admin),
-        udp: dataplane.socket.local_addr(),
-        advertised: &advertised,
+        udp: dataplane.bound(),
+        rings: config.dataplane.threads,
+        advertised: &udp,
         policy: config.address_policy(),
-        receive_buffer: dataplane.socket.receive_buffer(),
+        receive_buffer: dataplane.rings[0].socket.receive_buffer(),
         decision: &decision,
         limits: &config.limits,
         development_key,
@@ -121,6 +117,7 @@ where
     })?;
     wait_until_ready(&ended)?;
     start.readiness.set(ReadyState::Ready);
+    let listener = start_listener(config, &start, &dataplane, hearing, &events)?;
     // On a thread of its own that nobody waits for: standard output may be a pipe that nobody reads.
     let lines = banner.lines();
     let print = move || lines.iter().for_each(line);
@@ -128,11 +125,14 @@ where
         .name("banner".into())
         .spawn(print)
         .map_err(ServeError::system("start a thread"))?;
-    info!(instance = %start.instance, udp = %dataplane.socket.local_addr(), "serving");
+    info!(instance = %start.instance, udp = %dataplane.bound(), "serving");
     notify(&[sd_notify::NotifyState::Ready]);
 
     match watch(&ended, &start.readiness) {
-        Ok(()) => take_down(dataplane, control_thread),
+        Ok(()) => {
+            drop(listener);
+            take_down(dataplane, control_thread)
+        }
         Err(death) => {
             // The control thread goes on answering for a moment; it is not waited for.
             let _ = never::<()>().recv_timeout(LAST_WORDS);
@@ -147,110 +147,31 @@ impl Start {
             getrandom::fill(bytes)
                 .map_err(|error| ServeError::System { step: "draw random bytes", source: error.into() })
         };
-        let (mut master, mut instance) = ([0; 32], [0; 8]);
+        let (mut master, mut instance, mut probe_token) = ([0; 32], [0; 8], [0; 32]);
         random(&mut master)?;
         random(&mut instance)?;
+        random(&mut probe_token)?;
         Ok(Self {
             master: MasterKey::from_bytes(master),
             instance: InstanceId(u64::from_be_bytes(instance)),
             clock: BootClock::start(),
             stopwatch: Stopwatch::new(),
             readiness: Arc::new(Readiness::new()),
+            probe_token,
         })
     }
-}
-
-/// Starts the store thread and the ring thread.
-fn start_dataplane<S: EphemeralRendezvousStore + Send + 'static>(
-    config: &Config,
-    start: &Start,
-    store: S,
-    socket: BoundSocket,
-    kind: EngineKind,
-    events: &Sender<Event>,
-) -> Result<Dataplane, ServeError> {
-    let (gate, waker) = wake_pair().map_err(ServeError::system("make an eventfd"))?;
-    let (ring_mailbox, store_mailbox) = mailbox(BATCHES_PER_RING, waker.clone());
-    let (ring, orders) = ring_orders();
-    let (lanes, store_thread) = start_store(start, store, store_mailbox, events)?;
-    let kept = socket.try_clone().map_err(ServeError::system("keep the UDP socket"))?;
-    let options = HandlerOptions {
-        keys_max: (config.limits.listings + config.limits.attempts).min(KEYS_REMEMBERED_MAX),
-        ..HandlerOptions::new(start.instance, socket.local_addr(), config.address_policy())
-    };
-    let parts = RingParts {
-        gate,
-        orders,
-        handler: Handler::new(options, start.master.clone()),
-        mailbox: ring_mailbox,
-        clock: start.clock,
-        stopwatch: start.stopwatch.clone(),
-    };
-    let ring_thread = start_ring(socket, kind, parts, events)?;
-    let threads = [("ring-0", ring_thread), ("store", store_thread)];
-    Ok(Dataplane { ring, waker, socket: kept, lanes, threads })
-}
-
-fn start_store<S: EphemeralRendezvousStore + Send + 'static>(
-    start: &Start,
-    store: S,
-    mailbox: StoreMailbox,
-    events: &Sender<Event>,
-) -> Result<(Lanes, JoinHandle<()>), ServeError> {
-    let (lanes, lane_ends) = lanes();
-    let (stopwatch, readiness) = (start.stopwatch.clone(), Arc::clone(&start.readiness));
-    let actor = StoreActor::new(store, vec![mailbox], lane_ends, start.clock, stopwatch, readiness);
-    let thread = spawn("store", events, move || {
-        actor.run();
-        Ok(())
-    })?;
-    Ok((lanes, thread))
-}
-
-/// What the ring thread is made of, apart from its engine.
-struct RingParts {
-    gate: WakeGate,
-    orders: RingOrders,
-    handler: Handler,
-    mailbox: RingMailbox,
-    clock: BootClock,
-    stopwatch: Stopwatch,
-}
-
-fn start_ring(
-    socket: BoundSocket,
-    kind: EngineKind,
-    parts: RingParts,
-    events: &Sender<Event>,
-) -> Result<JoinHandle<()>, ServeError> {
-    let ready = events.clone();
-    spawn("ring-0", events, move || {
-        let RingParts { gate, orders, handler, mailbox, clock, stopwatch } = parts;
-        let engine = open(kind, socket, &gate, engine_options()).map_err(|it| chain(&it))?;
-        let _ = ready.send(Event::Ready);
-        Ring::new(engine, gate, orders, handler, mailbox, clock, stopwatch).run().map_err(|it| it.to_string())
-    })
 }
 
 fn control(
     config: &Config,
     start: &Start,
-    dataplane: &Dataplane,
-    engine: EngineInfo,
+    telemetry: Arc<NodeTelemetry>,
     directory: Directory,
     gateway: &Arc<Gateway>,
-    advertised: &[String],
-) -> Result<Control, ServeError> {
-    let socket = dataplane.socket.try_clone().map_err(ServeError::system("keep the UDP socket"))?;
-    let telemetry = NodeTelemetry::new(
-        dataplane.ring.clone(),
-        dataplane.waker.clone(),
-        socket,
-        engine,
-        dataplane.lanes.clone(),
-    );
+    udp: &UdpBody,
+) -> Control {
     let shutdown_grace = drain::grace(Duration::from_millis(config.drain.window_ms));
-    Ok(Control::new(ControlParts {
+    Control::new(ControlParts {
         store: Arc::clone(gateway) as Arc<_>,
         telemetry: Arc::new(SharedTelemetry(telemetry)),
         times: Arc::new(NodeTimes::new(start.clock)),
@@ -258,44 +179,65 @@ fn control(
         directory,
         master_key: start.master.clone(),
         instance: start.instance,
-        udp_endpoints: advertised.to_vec(),
+        udp: udp.clone(),
         version: env!("CARGO_PKG_VERSION"),
         options: HttpOptions { shutdown_grace, ..HttpOptions::new(&config.limits) },
-    }))
+    })
 }
 
-/// What clients are told: what is configured, else what is bound.
-fn advertised(config: &Config, bound: SocketAddr) -> Vec<String> {
+/// Starts the thread that asks whether the sockets hear; it ends when what is returned is dropped.
+fn start_listener(
+    config: &Config,
+    start: &Start,
+    dataplane: &Dataplane,
+    hearing: Arc<Hearing>,
+    events: &Sender<Event>,
+) -> Result<Option<Sender<()>>, ServeError> {
+    let period = Duration::from_millis(config.dataplane.self_probe_ms);
+    if period.is_zero() {
+        return Ok(None);
+    }
+    let listener = Listener {
+        token: start.probe_token,
+        period,
+        hearing,
+        readiness: Arc::clone(&start.readiness),
+        store_beat: Arc::clone(&dataplane.store_beat),
+    };
+    let (stop, stopped) = bounded(0);
+    let rings = dataplane.rings.clone();
+    spawn("hearing", events, move || {
+        listener.run(&rings, &stopped);
+        // Nobody waits for it, and its end is not the end of anything.
+        Ok(())
+    })?;
+    Ok(Some(stop))
+}
+
+/// What clients are told: what is configured, else what is bound; and the same with the probe port.
+fn advertised(config: &Config, dataplane: &Dataplane) -> UdpBody {
     let configured = &config.listen.advertise;
-    let addresses = if configured.is_empty() { std::slice::from_ref(&bound) } else { configured.as_slice() };
-    addresses.iter().map(ToString::to_string).collect()
+    let bound = [dataplane.bound()];
+    let addresses = if configured.is_empty() { bound.as_slice() } else { configured.as_slice() };
+    let probe = dataplane.probe_port();
+    let with_probe = |it: &SocketAddr| probe.map(|port| SocketAddr::new(it.ip(), port).to_string());
+    UdpBody {
+        endpoints: addresses.iter().map(ToString::to_string).collect(),
+        probe_endpoints: addresses.iter().filter_map(with_probe).collect(),
+    }
 }
 
 fn local_addr(listener: &TcpListener, asked: SocketAddr) -> SocketAddr {
     listener.local_addr().unwrap_or(asked)
 }
 
-/// After a drain: the control thread is over, so nobody reaches the store but the ring, which is told to stop.
+/// After a drain: the control thread is over, so nobody reaches the store but the rings, which are told to stop.
 fn take_down(dataplane: Dataplane, control: JoinHandle<()>) -> Result<(), ServeError> {
-    let Dataplane { ring, waker, lanes, threads, .. } = dataplane;
-    ring.stop.store(true, Ordering::Release);
-    waker.wake();
-    drop(lanes);
-    for (thread, handle) in std::iter::once(("control", control)).chain(threads) {
+    for (thread, handle) in std::iter::once(("control", control)).chain(dataplane.stop()) {
         if handle.join().is_err() {
             return Err(ServeError::Thread { thread, cause: "it panicked".into() });
         }
     }
     info!("stopped");
     Ok(())
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(&format!(": {error}"));
-        source = error.source();
-    }
-    text
 }

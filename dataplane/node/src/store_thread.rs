@@ -6,7 +6,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -21,8 +21,9 @@ use rendezvous_shared::store::{
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::clock::{BootClock, Stopwatch};
+use crate::clock::{BootClock, Stamp, Stopwatch};
 use crate::mailbox::StoreMailbox;
+use crate::spin::Spin;
 use crate::sync::{Receiver, Select, Sender, TryRecvError, bounded, oneshot};
 
 /// Longest sleep of an idle store. Deadlines are on a clock that goes on while the machine is suspended, the sleep is
@@ -112,6 +113,10 @@ pub struct StoreActor<S> {
     clock: BootClock,
     stopwatch: Stopwatch,
     readiness: Arc<Readiness>,
+    spin: Spin,
+    looked: Stamp,
+    /// Goes up with each round, for whoever watches whether there are any.
+    beat: Arc<AtomicU64>,
     transitions: Vec<OutcomeCounters>,
     latency: Vec<Histogram<u64>>,
     batch_len: Histogram<u64>,
@@ -130,6 +135,7 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         readiness: Arc<Readiness>,
     ) -> Self {
         let kinds = TransitionKind::ALL.len();
+        let looked = stopwatch.stamp();
         Self {
             store: ManuallyDrop::new(store),
             rings,
@@ -137,6 +143,9 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
             clock,
             stopwatch,
             readiness,
+            spin: Spin::new(false),
+            looked,
+            beat: Arc::default(),
             transitions: vec![OutcomeCounters::new(); kinds],
             latency: (0..kinds).map(|_| latency_histogram()).collect(),
             batch_len: latency_histogram(),
@@ -144,13 +153,29 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         }
     }
 
+    /// The same, looking again for a moment instead of sleeping when `spin` says so.
+    #[must_use]
+    pub fn with_spin(mut self, spin: Spin) -> Self {
+        self.spin = spin;
+        self
+    }
+
+    /// What goes up with each round.
+    #[must_use]
+    pub fn beat(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.beat)
+    }
+
     /// Serves until the other end of the lanes is gone.
     pub fn run(mut self) {
         loop {
-            self.wait();
-            if !self.round() {
-                return;
+            if !self.spin.again() {
+                self.wait();
             }
+            let Some(found) = self.round() else { return };
+            let now = self.stopwatch.stamp();
+            self.spin.looked(self.stopwatch.between(self.looked, now), found);
+            self.looked = now;
         }
     }
 
@@ -168,15 +193,18 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         let _ = select.ready_timeout(sleep);
     }
 
-    /// Applies what is there, reading the clock once. False when the lanes have no other end any more.
-    fn round(&mut self) -> bool {
+    /// Applies what is there, reading the clock once; whether there was anything. None when the lanes have no other
+    /// end any more.
+    fn round(&mut self) -> Option<bool> {
+        self.beat.fetch_add(1, Ordering::Relaxed);
+        let mut found = false;
         let now = self.clock.now();
         self.store.expire(now);
         loop {
             match self.lanes.operator.try_recv() {
                 Ok(order) => self.obey(now, order),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Disconnected) => return None,
             }
         }
         for _ in 0..HTTP_BURST_MAX {
@@ -184,9 +212,9 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
             self.obey(now, order);
         }
         for ring in 0..self.rings.len() {
-            self.serve_ring(now, ring);
+            found |= self.serve_ring(now, ring);
         }
-        true
+        Some(found)
     }
 
     fn obey(&mut self, now: Instant, order: Order) {
@@ -215,8 +243,8 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         }
     }
 
-    /// Applies what a ring sent up to now; one wake for all of it.
-    fn serve_ring(&mut self, now: Instant, ring: usize) {
+    /// Applies what a ring sent up to now; one wake for all of it. Whether there was anything.
+    fn serve_ring(&mut self, now: Instant, ring: usize) -> bool {
         let waiting = self.rings[ring].from_ring.len();
         for _ in 0..waiting {
             let Ok(mut batch) = self.rings[ring].from_ring.try_recv() else { break };
@@ -235,6 +263,7 @@ impl<S: EphemeralRendezvousStore> StoreActor<S> {
         if waiting > 0 {
             self.rings[ring].waker.wake();
         }
+        waiting > 0
     }
 
     fn count(&mut self, kind: TransitionKind, outcome: OutcomeKind, elapsed: Duration) {

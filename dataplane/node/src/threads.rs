@@ -18,12 +18,12 @@ pub(crate) enum Event {
     Ended(&'static str, Result<(), String>),
 }
 
-/// Makes readiness false in the moment in which one of the threads named panics. What comes next takes longer than
+/// Makes readiness false in the moment in which one of the `threads` panics, by their name. What comes next takes longer than
 /// readiness may lag: with `RUST_BACKTRACE` set, some hundred milliseconds go by before anything is unwound.
-pub(crate) fn note_panics_of(threads: &'static [&'static str], readiness: Arc<Readiness>) {
+pub(crate) fn note_panics_of(threads: fn(&str) -> bool, readiness: Arc<Readiness>) {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if std::thread::current().name().is_some_and(|name| threads.contains(&name)) {
+        if std::thread::current().name().is_some_and(threads) {
             readiness.set(ReadyState::Unavailable);
         }
         print(panic);
@@ -60,7 +60,8 @@ pub(crate) fn wait_until_ready(ended: &Receiver<Event>) -> Result<(), ServeError
 pub(crate) fn watch(ended: &Receiver<Event>, readiness: &Readiness) -> Result<(), ServeError> {
     loop {
         let (thread, result) = match ended.recv() {
-            Ok(Event::Ready) => continue,
+            // The listener may end before the others; it serves nobody.
+            Ok(Event::Ready | Event::Ended("hearing", Ok(()))) => continue,
             Ok(Event::Ended(thread, result)) => (thread, result),
             Err(_) => ("main", Err("nobody is left to wait for".into())),
         };

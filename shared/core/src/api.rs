@@ -132,6 +132,9 @@ impl core::fmt::Debug for PresenceBody {
 pub struct UdpBody {
     /// `address:port`, one for each family served.
     pub endpoints: Vec<String>,
+    /// The same addresses with the probe port, if there is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probe_endpoints: Vec<String>,
 }
 
 /// `GET /v1/listings`, answer.

@@ -57,6 +57,11 @@ impl<L: Label, const N: usize> Counters<L, N> {
         self.counts[label.index()] += 1;
     }
 
+    /// Adds the counts of another.
+    pub fn add_all(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(other.counts).for_each(|(count, more)| *count += more);
+    }
+
     /// The count of `label`.
     #[must_use]
     pub fn get(&self, label: L) -> u64 {

@@ -84,6 +84,10 @@ pub const SEQUENCE_JUMP_MAX: u64 = 1 << 20;
 pub const LAN_CANDIDATES_MAX: usize = 2;
 /// Answers to unproved addresses a second, over all sources; half is reserved for HELLOs with a good MAC.
 pub const UNPROVED_ANSWERS_PER_SECOND: u32 = 20_000;
+/// Of these, what the probe port may use: clients ask there once for each attempt at most.
+pub const PROBE_ANSWERS_PER_SECOND: u32 = 2_000;
+/// Ring threads at most.
+pub const RINGS_MAX: usize = 16;
 /// Prefixes of IPv4 that are charged together for an answer to a sender that proved nothing: the address, and the
 /// networks that one party usually has.
 pub const SOURCE_PREFIXES_V4: [u32; 4] = [32, 24, 20, 18];

@@ -114,7 +114,7 @@ impl Model {
             },
             lease: self.lease(),
             presence: Self::presence(&key),
-            udp: UdpBody { endpoints },
+            udp: UdpBody { endpoints, probe_endpoints: Vec::new() },
             instance: server.instance.to_string(),
         };
         (201, None, serde_json::to_string(&response).unwrap())
@@ -132,7 +132,7 @@ impl Model {
             },
             ttl_ms: 20_000,
             expires_at: at(),
-            udp: UdpBody { endpoints: vec![self.udp.to_string()] },
+            udp: UdpBody { endpoints: vec![self.udp.to_string()], probe_endpoints: Vec::new() },
             instance: server.instance.to_string(),
         };
         if self.faults.lock().unwrap().restart_after_attempt {
