@@ -23,7 +23,7 @@ pub(crate) struct Ground {
     pub(crate) admin: TcpListener,
     /// Of datagrams.
     pub(crate) socket: BoundSocket,
-    /// The engine that will move them, and why.
+    /// The engine that is to move them, and why; the ring thread may have to fall back.
     pub(crate) decision: EngineDecision,
 }
 
@@ -42,16 +42,20 @@ pub(crate) fn prepare(config: &Config) -> Result<Ground, ServeError> {
     let socket = bind_patiently(config.listen.udp, options)?;
     let decision = probe(config.dataplane.engine.into(), engine_options());
     if !decision.honours_choice() {
-        let text = format!("uring: {} ({})", decision.reason.message(), decision.detail);
+        let text = format!("{}: {} ({})", decision.choice, decision.reason.message(), decision.detail);
         return Err(ServeError::EngineRefused(text));
     }
+    Ok(Ground { http, admin, socket, decision })
+}
+
+/// Says which engine moves datagrams.
+pub(crate) fn log_engine(decision: &EngineDecision) {
     let (engine, reason) = (decision.kind.name(), decision.reason.name());
     if decision.reason.is_fallback() {
         warn!(engine, reason, detail = decision.detail, "{}", decision.reason.message());
     } else {
         info!(engine, reason, "datagram engine chosen");
     }
-    Ok(Ground { http, admin, socket, decision })
 }
 
 /// Binds, and waits a moment for a port in use: the kernel takes the io_uring of a killed process apart after the

@@ -13,14 +13,14 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam::channel::{Sender, bounded, never};
+use crossbeam::channel::{Receiver, Sender, bounded, never};
 use rendezvous_control::boundary::{Readiness, ReadyState};
 use rendezvous_control::directory::{ApiKey, Directory};
 use rendezvous_control::snapshot::EngineInfo;
 use rendezvous_control::{Control, ControlParts, HttpOptions};
 use rendezvous_core::handler::{Handler, HandlerOptions};
 use rendezvous_core::store::MemoryStore;
-use rendezvous_net::{BoundSocket, EngineKind, WakeGate, Waker, open, wake_pair};
+use rendezvous_net::{BoundSocket, EngineDecision, WakeGate, Waker, open_decided, wake_pair};
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::id::InstanceId;
 use rendezvous_shared::limits::{BATCHES_PER_RING, Limits, UNPROVED_ANSWERS_PER_SECOND};
@@ -34,7 +34,7 @@ use crate::control_thread::{self, Listeners};
 use crate::drain;
 use crate::exit::ServeError;
 use crate::gateway::{Gateway, NodeTimes};
-use crate::ground::{Ground, prepare};
+use crate::ground::{Ground, log_engine, prepare};
 use crate::mailbox::{RingMailbox, StoreMailbox, mailbox};
 use crate::output::line;
 use crate::ring::{Ring, RingControl, RingOrders, engine_options, ring_orders};
@@ -62,6 +62,8 @@ struct Dataplane {
     /// Another handle on the socket, for what the kernel counts.
     socket: BoundSocket,
     lanes: Lanes,
+    /// The engine that serves, and why.
+    decided: Receiver<EngineDecision>,
     threads: [(&'static str, JoinHandle<()>); 2],
 }
 
@@ -94,8 +96,14 @@ where
     let (events, ended) = bounded(8);
     let ids = MasterKey::from_bytes(start.master.subkey("store ids", 0));
     let store = new_store(config.limits, start.instance, ids);
-    let dataplane = start_dataplane(config, &start, store, socket, decision.kind, &events)?;
+    let dataplane = start_dataplane(config, &start, store, socket, decision, &events)?;
     wait_until_ready(&ended)?;
+    // Sent before the ring thread said that it serves.
+    let decision = dataplane.decided.recv().map_err(|_| ServeError::Thread {
+        thread: "ring-0",
+        cause: "it did not say which engine it has".into(),
+    })?;
+    log_engine(&decision);
 
     let advertised = advertised(config, dataplane.socket.local_addr());
     let engine = EngineInfo { engine: decision.kind.name(), reason: decision.reason.name() };
@@ -166,7 +174,7 @@ fn start_dataplane<S: EphemeralRendezvousStore + Send + 'static>(
     start: &Start,
     store: S,
     socket: BoundSocket,
-    kind: EngineKind,
+    decision: EngineDecision,
     events: &Sender<Event>,
 ) -> Result<Dataplane, ServeError> {
     let (gate, waker) = wake_pair().map_err(ServeError::system("make an eventfd"))?;
@@ -188,9 +196,10 @@ fn start_dataplane<S: EphemeralRendezvousStore + Send + 'static>(
         clock: start.clock,
         stopwatch: start.stopwatch.clone(),
     };
-    let ring_thread = start_ring(socket, kind, parts, events)?;
+    let (decide, decided) = bounded(1);
+    let ring_thread = start_ring(socket, decision, decide, parts, events)?;
     let threads = [("ring-0", ring_thread), ("store", store_thread)];
-    Ok(Dataplane { ring, waker, socket: kept, lanes, threads })
+    Ok(Dataplane { ring, waker, socket: kept, lanes, decided, threads })
 }
 
 fn start_store<S: EphemeralRendezvousStore + Send + 'static>(
@@ -221,14 +230,18 @@ struct RingParts {
 
 fn start_ring(
     socket: BoundSocket,
-    kind: EngineKind,
+    decision: EngineDecision,
+    decide: Sender<EngineDecision>,
     parts: RingParts,
     events: &Sender<Event>,
 ) -> Result<JoinHandle<()>, ServeError> {
     let ready = events.clone();
     spawn("ring-0", events, move || {
         let RingParts { gate, orders, handler, mailbox, clock, stopwatch } = parts;
-        let engine = open(kind, socket, &gate, engine_options()).map_err(|it| chain(&it))?;
+        let (engine, decision) =
+            open_decided(decision, socket, &gate, engine_options()).map_err(|it| chain(&it))?;
+        // There is room for the one decision.
+        let _ = decide.send(decision);
         let _ = ready.send(Event::Ready);
         Ring::new(engine, gate, orders, handler, mailbox, clock, stopwatch).run().map_err(|it| it.to_string())
     })

@@ -47,7 +47,7 @@ impl Ring {
         files: &[RawFd],
         buffers: &Buffers,
     ) -> Result<Self, OpenError> {
-        let at = |step| move |source: io::Error| OpenError { kind: EngineKind::Uring, step, source };
+        let at = |step| move |source: io::Error| OpenError::at(EngineKind::Uring, step)(source);
         let mut builder: Builder = IoUring::builder();
         builder
             .dontfork()

@@ -17,13 +17,26 @@ const FRUITLESS_MAX: usize = 100;
 const SMALL: EngineOptions =
     EngineOptions { buffers: 256, outbox_slots: 256, submission_entries: 64, completion_entries: 1024 };
 
+/// Each engine, or `None` where it is knowingly left out.
 pub(crate) fn uring() -> Option<EngineKind> {
+    by_name(EngineChoice::Uring)
+}
+
+pub(crate) fn tokio_uring() -> Option<EngineKind> {
+    by_name(EngineChoice::TokioUring)
+}
+
+pub(crate) fn mmsg() -> Option<EngineKind> {
+    Some(EngineKind::Mmsg)
+}
+
+fn by_name(choice: EngineChoice) -> Option<EngineKind> {
     if std::env::var_os("RENDEZVOUS_NET_SKIP_URING").is_some() {
         return None;
     }
-    let decision = probe(EngineChoice::Uring, SMALL);
-    assert_eq!(decision.kind, EngineKind::Uring, "{}: {}", decision.reason.message(), decision.detail);
-    Some(EngineKind::Uring)
+    let decision = probe(choice, SMALL);
+    assert!(decision.honours_choice(), "{}: {}", decision.reason.message(), decision.detail);
+    Some(decision.kind)
 }
 
 /// Runs a test in its own thread; fails it after 30 s.
