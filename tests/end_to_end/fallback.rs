@@ -65,7 +65,6 @@ fn tokio_uring_serves_where_it_is_asked_for() {
     let server = Server::start_at(BINARY.as_ref(), [free; 3], &["--engine", "tokio-uring"]);
     meet(&server, 3);
     assert!(server.metrics().has("engine_info", "engine=\"tokio-uring\",reason=\"requested\""));
-    host_comes_back(Some("tokio-uring"));
 }
 
 /// It would answer from any of the machine's addresses, so the configuration is wrong whatever the kernel can do.

@@ -157,3 +157,36 @@ pub fn open(
 pub(crate) fn is_fatal_receive(errno: i32) -> bool {
     matches!(errno, libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::socket::{SocketOptions, bind};
+    use crate::wake::wake_pair;
+
+    /// A server that is started again at once must not find its own port taken. Not among the contract's tests: those
+    /// start other processes, which hold every descriptor for a moment.
+    #[test]
+    fn a_dropped_engine_gives_its_port_back_at_once() {
+        let options =
+            EngineOptions { buffers: 16, outbox_slots: 16, submission_entries: 8, completion_entries: 64 };
+        for kind in EngineKind::ALL {
+            if kind != EngineKind::Mmsg && std::env::var_os("RENDEZVOUS_NET_SKIP_URING").is_some() {
+                continue;
+            }
+            for _ in 0..30 {
+                let (gate, _waker) = wake_pair().unwrap();
+                // Not one of the ports that the kernel gives to whoever asks for any.
+                let socket = bind("127.66.0.1:5000".parse().unwrap(), SocketOptions::default()).unwrap();
+                let mut engine = open(kind, socket, &gate, options).unwrap();
+                engine.turn(Some(Duration::ZERO)).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn the_completion_queue_does_not_overflow_by_default() {
+        let EngineOptions { buffers, outbox_slots, completion_entries, .. } = EngineOptions::default();
+        assert!(completion_entries as usize >= 2 * (usize::from(buffers) + outbox_slots));
+    }
+}

@@ -19,12 +19,12 @@ use seccomp::{hold, restrict};
 
 /// Makes the kernel answer `call` with `errno` on this thread from now on.
 fn refuse(call: libc::c_long, errno: i32) {
-    restrict(call, None, libc::SECCOMP_RET_ERRNO | errno as u32, 0);
+    restrict(&[call], None, libc::SECCOMP_RET_ERRNO | errno as u32, 0);
 }
 
 /// As [`refuse`], only where the second argument of the call is `second`.
 fn refuse_where(call: libc::c_long, second: u32, errno: i32) {
-    restrict(call, Some(second), libc::SECCOMP_RET_ERRNO | errno as u32, 0);
+    restrict(&[call], Some(second), libc::SECCOMP_RET_ERRNO | errno as u32, 0);
 }
 
 /// The limit on locked memory belongs to the process: one trial at a time.
@@ -120,7 +120,7 @@ fn a_kernel_without_an_operation_is_told_with_the_operation() {
 fn a_kernel_that_hangs_is_given_up() {
     let (given_up, waiting) = sync_channel(1);
     let decision = alone(move || {
-        let held = hold(libc::SYS_io_uring_setup);
+        let held = hold(&[libc::SYS_io_uring_setup]);
         let decision = probe(EngineChoice::Auto, EngineOptions::default());
         // Recvmmsg needs none of it, and what was left behind is let go only now.
         falls_back(&decision, DecisionReason::TrialTimedOut);

@@ -2,12 +2,22 @@
 //! deaf engine fails instead of hanging.
 //!
 //! Where io_uring is refused what needs it fails and says why; set `RENDEZVOUS_NET_SKIP_URING=1` to leave it out knowingly.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "all of this is test code")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "all of this is test code"
+)]
 
 mod addresses;
+mod errnos;
 mod kit;
+mod network;
 mod pressure;
 mod replies;
+#[path = "../support/seccomp.rs"]
+mod seccomp;
+mod supervise;
 mod traffic;
 mod wakes;
 
@@ -30,6 +40,7 @@ macro_rules! every {
                 addresses::dual_stack_answers_from_the_address_asked,
                 replies::more_replies_with_packet_info_than_the_submission_queue_takes;
             mmsg: $($module::$name,)*
+                errnos::any_errno_of_a_system_call,
                 addresses::dual_stack_gives_canonical_ipv4,
                 addresses::wildcard_answers_from_the_address_asked,
                 addresses::dual_stack_answers_from_the_address_asked,
@@ -50,6 +61,10 @@ every! {
     replies::refused_replies_are_counted_and_passed_over,
     replies::full_outbox_refuses_and_recovers,
     replies::more_replies_than_the_submission_queue_takes,
+    errnos::sends_refused_by_the_network,
+    errnos::sends_refused_by_a_full_queue,
+    errnos::a_full_send_buffer,
+    errnos::errors_caused_by_icmp,
     pressure::four_buffers_survive_a_burst,
     pressure::tiny_completion_queue_survives_a_burst,
     pressure::buffers_go_round_many_times,
