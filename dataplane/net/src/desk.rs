@@ -125,3 +125,26 @@ impl Desk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+
+    use super::*;
+
+    /// Were it to go on at once, a receive that fails for ever would keep the turn from ending.
+    #[test]
+    fn a_task_goes_on_with_the_next_turn_only() {
+        let desk = Desk::new(1);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut task = pin!(desk.buffer(0));
+        desk.put_error(0, libc::ENOMEM, vec![7]);
+        assert!(desk.poll_event(&mut cx).is_ready());
+        assert_eq!(desk.take_error(), Some(libc::ENOMEM));
+        assert!(task.as_mut().poll(&mut cx).is_pending());
+        assert!(desk.poll_event(&mut cx).is_pending());
+        desk.resume();
+        assert_eq!(task.poll(&mut cx), Poll::Ready(vec![7]));
+    }
+}

@@ -273,3 +273,50 @@ fn canonical(address: SocketAddr) -> SocketAddr {
         SocketAddr::V4(_) => address,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::ErrnoClass;
+    use crate::socket::{SocketOptions, bind};
+    use crate::wake::wake_pair;
+
+    /// Most errnos can be caused by a network, and `tests/contract` does. Here all of them come in where the library
+    /// hands them over.
+    #[test]
+    fn it_goes_on_after_every_errno() {
+        if std::env::var_os("RENDEZVOUS_NET_SKIP_URING").is_some() {
+            return;
+        }
+        let (gate, _waker) = wake_pair().unwrap();
+        let socket = bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default()).unwrap();
+        let mut engine = TokioUringEngine::new(socket, &gate, EngineOptions::default()).unwrap();
+        let mut told = 0;
+        for errno in 1..134 {
+            engine.sends.push(Box::pin(async move { (Some(errno), Vec::new()) }));
+            engine.desk.put_error(0, errno, Vec::with_capacity(BUFFER_LEN));
+            let outcome = engine.turn(Some(Duration::ZERO));
+            if is_fatal_receive(errno) {
+                assert_eq!(outcome.unwrap_err().raw_os_error(), Some(errno));
+            } else {
+                outcome.unwrap();
+                told += 1;
+            }
+            assert_eq!(engine.counters.receive_errors.total(), told);
+            assert_eq!(engine.counters.send_errors.total(), errno as u64);
+        }
+        for class in ErrnoClass::ALL {
+            println!("{}: {} sends", class.name(), engine.counters.send_errors.get(class));
+            assert!(engine.counters.send_errors.get(class) > 0);
+        }
+        let peer = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.send_to(b"still there", engine.local_addr()).unwrap();
+        for _ in 0..100 {
+            engine.turn(Some(Duration::from_millis(20))).unwrap();
+            if engine.receive(1, &mut |_, bytes, _| assert_eq!(bytes, b"still there")) == 1 {
+                return;
+            }
+        }
+        panic!("it is deaf");
+    }
+}

@@ -208,6 +208,46 @@ pub(crate) fn any_errno_of_a_system_call(kind: EngineKind) {
     hears_nothing(&world.peer);
 }
 
+/// The kernel is short of something, or a signal came, and an enter submitted nothing: no reply is lost, none is sent
+/// twice, and no slot is used again before the kernel has read it.
+pub(crate) fn an_enter_that_is_refused(kind: EngineKind) {
+    let mut world = World::new(kind, "127.0.0.1:0");
+    let [enter] = supervise([libc::SYS_io_uring_enter]);
+    let to = world.peer.local_addr().unwrap();
+    let put = |world: &mut World, number: u8| {
+        world.engine.outbox().push(to, None, |slot| {
+            slot[..160].fill(number);
+            160
+        })
+    };
+    let mut refused = 0;
+    for (round, errno) in
+        [libc::EAGAIN, libc::EBUSY, libc::ENOMEM, libc::EINTR].into_iter().cycle().take(12).enumerate()
+    {
+        let (first, second) = (2 * round as u8, 2 * round as u8 + 1);
+        put(&mut world, first).unwrap();
+        enter.fail_once(errno);
+        world.engine.turn(Some(Duration::ZERO)).unwrap();
+        assert!(enter.has_failed());
+        refused += u64::from(errno != libc::EINTR);
+        assert_eq!(world.engine.counters().enters_refused, refused);
+        assert_eq!(world.engine.outbox().len(), 1, "the kernel has not read it");
+        put(&mut world, second).unwrap();
+        world.flush();
+        for number in [first, second] {
+            assert_eq!(heard(&world.peer), [number; 160]);
+        }
+        assert_eq!(world.engine.counters().sent, 2 * (round as u64 + 1));
+    }
+    serves(&mut world);
+    // What is for ever is told: such as EBADR, completions that the kernel had no memory to keep.
+    for errno in [libc::EBADR, libc::ENXIO, libc::EBADF] {
+        queue(&mut world, "127.0.0.1:9", 1);
+        enter.fail_once(errno);
+        assert_eq!(world.engine.turn(Some(Duration::ZERO)).unwrap_err().raw_os_error(), Some(errno));
+    }
+}
+
 fn set(world: &World, level: i32, name: i32, value: i32) {
     let fd = world.socket.as_fd().as_raw_fd();
     let len = size_of_val(&value) as libc::socklen_t;

@@ -35,6 +35,7 @@ macro_rules! every {
     ($($module:ident :: $name:ident),* $(,)?) => {
         contract! {
             uring: $($module::$name,)*
+                errnos::an_enter_that_is_refused,
                 addresses::dual_stack_gives_canonical_ipv4,
                 addresses::wildcard_answers_from_the_address_asked,
                 addresses::dual_stack_answers_from_the_address_asked,
