@@ -42,13 +42,26 @@ fn passes_on(engine: &str) {
     assert!(!text.contains("FAILED"), "{text}");
 }
 
+fn works(engine: &str) -> bool {
+    let doctor = Command::new(server()).args(["doctor", "--engine", engine]).output();
+    doctor.is_ok_and(|it| it.status.success())
+}
+
 #[test]
 fn every_attempt_is_introduced_by_uring() {
-    let probe = Command::new(server()).args(["doctor", "--engine", "uring"]).output().unwrap();
-    if probe.status.success() {
+    if works("uring") {
         passes_on("uring");
     } else {
         eprintln!("skipped: io_uring does not work here");
+    }
+}
+
+#[test]
+fn every_attempt_is_introduced_by_tokio_uring() {
+    if works("tokio-uring") {
+        passes_on("tokio-uring");
+    } else {
+        eprintln!("skipped: tokio-uring does not work here");
     }
 }
 

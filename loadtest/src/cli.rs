@@ -74,6 +74,8 @@ pub(crate) enum Engine {
     Auto,
     /// io_uring or nothing.
     Uring,
+    /// io_uring through the library tokio-uring, or nothing.
+    TokioUring,
     /// recvmmsg and sendmmsg.
     Mmsg,
 }
@@ -83,6 +85,7 @@ impl Engine {
         match self {
             Self::Auto => "auto",
             Self::Uring => "uring",
+            Self::TokioUring => "tokio-uring",
             Self::Mmsg => "mmsg",
         }
     }

@@ -15,6 +15,7 @@ pub(crate) const CLOCK_READERS: &[&str] = &[
     "dataplane/node/src/clock.rs",
     "shared/client/src/driver/clock.rs",
     "loadtest/src/clock.rs",
+    "benches/engines.rs",
     "benches/store/rounds.rs",
 ];
 

@@ -1,4 +1,4 @@
-//! Datagram engines of the rendezvous server: io_uring and recvmmsg behind one trait.
+//! Datagram engines of the rendezvous server: io_uring, tokio-uring and recvmmsg behind one trait.
 //!
 //! A ring thread owns one [`Engine`], which sends what is queued in its [`Outbox`], waits for datagrams,
 //! a wake or a timeout in one system call, and lends each datagram out of its own buffer:
@@ -30,7 +30,7 @@
 //! ```
 //!
 //! This is the only crate of the product with `unsafe`. It reads no clock, prints nothing, and allocates nothing
-//! per datagram once an engine is built.
+//! per datagram once an engine is built; tokio-uring does both inside of the library.
 //!
 //! What it cannot do: it speaks UDP on Linux only, has no segmentation offload, drops nothing and retries nothing
 //! on its own account (a reply the kernel refuses is counted and gone), and one engine serves one socket on the
@@ -38,22 +38,26 @@
 
 mod address;
 mod counters;
+mod desk;
 mod engine;
 mod facts;
+mod group;
 mod header;
 mod memory;
 mod mmsg;
 mod outbox;
 mod probe;
 mod socket;
+mod tokio_engine;
 mod uring;
 mod wake;
 
 pub use counters::{EngineCounters, ErrnoClass, ErrnoCounts, RearmReason};
 pub use engine::{Engine, EngineKind, EngineOptions, Meta, OpenError, open};
 pub use facts::{DoctorFacts, doctor_facts};
+pub use group::bind_group;
 pub use outbox::{Outbox, OutboxFull};
-pub use probe::{DecisionReason, EngineChoice, EngineDecision, UnknownEngine, probe};
+pub use probe::{DecisionReason, EngineChoice, EngineDecision, UnknownEngine, open_decided, probe};
 pub use socket::{BindError, BoundSocket, BufferGrant, SocketMemory, SocketOptions, bind};
 pub use wake::{Sleep, WakeGate, Waker, wake_pair};
 

@@ -1,20 +1,16 @@
 //! Which engine this machine allows, found by trying it, and why.
 
+mod trial;
+
 use std::fmt;
-use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
 use std::str::FromStr;
-use std::time::Duration;
 
-use crate::engine::{Engine, EngineKind, EngineOptions, OpenError};
+use crate::engine::{Engine, EngineKind, EngineOptions, OpenError, open};
 use crate::facts::{DoctorFacts, doctor_facts};
-use crate::socket::{SocketOptions, bind};
-use crate::uring::UringEngine;
-use crate::wake::wake_pair;
+use crate::socket::BoundSocket;
+use crate::wake::WakeGate;
+use trial::{Failure, try_engine};
 
-/// Each step of the trial waits so long at most, in so many turns; the whole trial at most a second.
-const TURN: Duration = Duration::from_millis(50);
-const TURNS_MAX: usize = 5;
 /// io_uring with all that the engine uses (`NO_SQARRAY` is the latest).
 const KERNEL_MIN: (u32, u32) = (6, 6);
 
@@ -26,13 +22,27 @@ pub enum EngineChoice {
     Auto,
     /// io_uring.
     Uring,
+    /// io_uring through tokio-uring; never chosen by `Auto`.
+    TokioUring,
     /// recvmmsg.
     Mmsg,
 }
 
+impl EngineChoice {
+    /// The engine that is asked for by name.
+    pub const fn named(self) -> Option<EngineKind> {
+        match self {
+            Self::Auto => None,
+            Self::Uring => Some(EngineKind::Uring),
+            Self::TokioUring => Some(EngineKind::TokioUring),
+            Self::Mmsg => Some(EngineKind::Mmsg),
+        }
+    }
+}
+
 /// Not the name of an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no engine is called {0:?}; there are auto, uring and mmsg")]
+#[error("no engine is called {0:?}; there are auto, uring, tokio-uring and mmsg")]
 pub struct UnknownEngine(pub String);
 
 impl FromStr for EngineChoice {
@@ -42,6 +52,7 @@ impl FromStr for EngineChoice {
         match text {
             "auto" => Ok(Self::Auto),
             "uring" => Ok(Self::Uring),
+            "tokio-uring" => Ok(Self::TokioUring),
             "mmsg" => Ok(Self::Mmsg),
             _ => Err(UnknownEngine(text.to_owned())),
         }
@@ -50,11 +61,7 @@ impl FromStr for EngineChoice {
 
 impl fmt::Display for EngineChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Uring => "uring",
-            Self::Mmsg => "mmsg",
-        })
+        f.write_str(self.named().map_or("auto", EngineKind::name))
     }
 }
 
@@ -73,6 +80,8 @@ pub enum DecisionReason {
     MemlockTooSmall,
     /// The kernel lacks something that the engine needs.
     KernelTooOld,
+    /// The trial did not end in time; a thread is left to it.
+    TrialTimedOut,
     /// Anything else; the errno, or 0 if there was none.
     Other(i32),
 }
@@ -87,6 +96,7 @@ impl DecisionReason {
             Self::DisabledBySysctl => "io_uring_disabled_by_sysctl",
             Self::MemlockTooSmall => "memlock_too_small",
             Self::KernelTooOld => "kernel_too_old",
+            Self::TrialTimedOut => "io_uring_timed_out",
             Self::Other(_) => "io_uring_failed",
         }
     }
@@ -109,6 +119,9 @@ impl DecisionReason {
             }
             Self::KernelTooOld => {
                 "The kernel lacks an io_uring operation the engine needs; Linux 6.6 or later has them all."
+            }
+            Self::TrialTimedOut => {
+                "io_uring did not finish its trial within a second; whatever it waits for in the kernel still waits."
             }
             Self::Other(_) => "io_uring failed its trial for an unexpected reason; see the detail.",
         }
@@ -136,7 +149,7 @@ pub struct EngineDecision {
 impl EngineDecision {
     /// Whether an engine asked for by name is the one to be used; whoever named one may rather stop than fall back.
     pub fn honours_choice(&self) -> bool {
-        self.choice != EngineChoice::Uring || self.kind == EngineKind::Uring
+        self.choice.named().is_none_or(|kind| kind == self.kind)
     }
 }
 
@@ -144,14 +157,15 @@ impl EngineDecision {
 /// to be asked once, at start; a ring thread may open its engine with the answer.
 pub fn probe(choice: EngineChoice, options: EngineOptions) -> EngineDecision {
     let decide = |kind, reason, detail| EngineDecision { choice, kind, reason, detail };
-    if choice == EngineChoice::Mmsg {
-        return decide(EngineKind::Mmsg, DecisionReason::Requested, String::new());
+    let (kind, good) = match choice.named() {
+        None => (EngineKind::Uring, DecisionReason::Preferred),
+        Some(kind) => (kind, DecisionReason::Requested),
+    };
+    if kind == EngineKind::Mmsg {
+        return decide(kind, good, String::new());
     }
-    match try_uring(options) {
-        Ok(()) if choice == EngineChoice::Auto => {
-            decide(EngineKind::Uring, DecisionReason::Preferred, String::new())
-        }
-        Ok(()) => decide(EngineKind::Uring, DecisionReason::Requested, String::new()),
+    match try_engine(kind, options) {
+        Ok(()) => decide(kind, good, String::new()),
         Err(failure) => {
             let reason = classify(&failure, &doctor_facts());
             decide(EngineKind::Mmsg, reason, failure.to_string())
@@ -159,26 +173,36 @@ pub fn probe(choice: EngineChoice, options: EngineOptions) -> EngineDecision {
     }
 }
 
-/// How the trial ended.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("{}: {}", .0.step, .0.source)]
-    Open(#[from] OpenError),
-    /// The ring was set up, but an operation did not do what it should.
-    #[error("{step} did not work on a ring that was set up{}", errno_text(*.errno))]
-    Trial { step: &'static str, errno: i32 },
-    /// Not io_uring's fault.
-    #[error("{step}: {source}")]
-    Surroundings { step: &'static str, source: io::Error },
-}
-
-fn errno_text(errno: i32) -> String {
-    if errno == 0 { String::new() } else { format!(": {}", io::Error::from_raw_os_error(errno)) }
+/// As [`open`], with the engine that was decided on. If that cannot be built although its trial went well, and nobody
+/// asked for it by name, recvmmsg takes the socket, and the decision given back says so.
+///
+/// # Errors
+/// What refused the engine asked for by name, or recvmmsg.
+pub fn open_decided(
+    decision: EngineDecision,
+    socket: BoundSocket,
+    gate: &WakeGate,
+    options: EngineOptions,
+) -> Result<(Box<dyn Engine>, EngineDecision), OpenError> {
+    let kind = decision.kind;
+    let refused = |source| OpenError::Refused { kind, step: "dup of the socket", source };
+    let spare = socket.try_clone().map_err(refused)?;
+    let failure = match open(kind, socket, gate, options) {
+        Ok(engine) => return Ok((engine, decision)),
+        Err(error) if kind == EngineKind::Mmsg || decision.choice != EngineChoice::Auto => return Err(error),
+        Err(error) => Failure::Open(error),
+    };
+    let reason = classify(&failure, &doctor_facts());
+    let detail = format!("after a trial that went well: {failure}");
+    let engine = open(EngineKind::Mmsg, spare, gate, options)?;
+    Ok((engine, EngineDecision { kind: EngineKind::Mmsg, reason, detail, ..decision }))
 }
 
 fn classify(failure: &Failure, facts: &DoctorFacts) -> DecisionReason {
     let errno = match failure {
-        Failure::Open(error) => error.source.raw_os_error().unwrap_or(0),
+        Failure::Open(OpenError::Refused { source, .. }) => source.raw_os_error().unwrap_or(0),
+        Failure::Open(OpenError::Wildcard { .. }) | Failure::Panicked => return DecisionReason::Other(0),
+        Failure::TimedOut => return DecisionReason::TrialTimedOut,
         Failure::Trial { errno, .. } => *errno,
         Failure::Surroundings { source, .. } => {
             return DecisionReason::Other(source.raw_os_error().unwrap_or(0));
@@ -199,76 +223,10 @@ fn classify(failure: &Failure, facts: &DoctorFacts) -> DecisionReason {
     }
 }
 
-/// Every operation the engine uses, once and more: set-up, two datagrams through one multishot receive, a reply by
-/// address, a wake.
-fn try_uring(options: EngineOptions) -> Result<(), Failure> {
-    let around = |step| move |source| Failure::Surroundings { step, source };
-    let socket_options = SocketOptions { receive_buffer_len: 1 << 16, send_buffer_len: 1 << 16 };
-    let socket = bind((Ipv4Addr::LOCALHOST, 0).into(), socket_options).map_err(|error| {
-        Failure::Surroundings { step: "loopback socket", source: io::Error::other(error) }
-    })?;
-    let peer = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(around("loopback socket"))?;
-    peer.set_read_timeout(Some(TURN)).map_err(around("loopback socket"))?;
-    peer.connect(socket.local_addr()).map_err(around("loopback socket"))?;
-    let (gate, waker) = wake_pair().map_err(around("eventfd"))?;
-
-    let mut engine = UringEngine::new(socket, &gate, options)?;
-    for byte in 0..2 {
-        peer.send(&[byte]).map_err(around("loopback send"))?;
-        until(&mut engine, "multishot receive", |engine| {
-            engine.receive(usize::MAX, &mut |meta, bytes, outbox| {
-                let _full = outbox.push(meta.source, meta.local, |reply| {
-                    reply[..bytes.len()].copy_from_slice(bytes);
-                    bytes.len()
-                });
-            }) > 0
-        })?;
-    }
-    // Once for the replies; a multishot receive that ended after one datagram would have been armed again by now.
-    turn(&mut engine, Duration::ZERO, "send")?;
-    let mut reply = [0; 2];
-    for byte in 0..2 {
-        let refused = engine.counters().send_errors.iter().find(|(_, count)| *count > 0);
-        match peer.recv(&mut reply) {
-            Ok(1) if reply[0] == byte => {}
-            _ => {
-                let step = refused.map_or("send with an address", |_| "send with an address (refused)");
-                return Err(Failure::Trial { step, errno: 0 });
-            }
-        }
-    }
-    if engine.counters().rearms_total() > 0 {
-        return Err(Failure::Trial { step: "multishot receive (ended early)", errno: 0 });
-    }
-    let sleep = gate.prepare_to_sleep();
-    waker.wake();
-    until(&mut engine, "read of the eventfd", |engine| engine.counters().wakes > 0)?;
-    sleep.awake();
-    Ok(())
-}
-
-fn until(
-    engine: &mut UringEngine,
-    step: &'static str,
-    mut done: impl FnMut(&mut UringEngine) -> bool,
-) -> Result<(), Failure> {
-    for _ in 0..TURNS_MAX {
-        turn(engine, TURN, step)?;
-        if done(engine) {
-            return Ok(());
-        }
-    }
-    Err(Failure::Trial { step, errno: 0 })
-}
-
-fn turn(engine: &mut UringEngine, timeout: Duration, step: &'static str) -> Result<(), Failure> {
-    engine
-        .turn(Some(timeout))
-        .map_err(|error| Failure::Trial { step, errno: error.raw_os_error().unwrap_or(0) })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     fn facts(release: &str, disabled: Option<u32>, seccomp_active: bool) -> DoctorFacts {
@@ -286,7 +244,7 @@ mod tests {
     #[test]
     fn causes_are_told_apart() {
         let setup = |errno| {
-            Failure::Open(OpenError {
+            Failure::Open(OpenError::Refused {
                 kind: EngineKind::Uring,
                 step: "io_uring_setup",
                 source: io::Error::from_raw_os_error(errno),
@@ -307,6 +265,8 @@ mod tests {
             (trial(0), new.clone(), DecisionReason::KernelTooOld),
             (trial(libc::EOPNOTSUPP), new.clone(), DecisionReason::KernelTooOld),
             (trial(libc::EPERM), new.clone(), DecisionReason::RefusedBySeccomp),
+            (Failure::TimedOut, new.clone(), DecisionReason::TrialTimedOut),
+            (Failure::Panicked, new.clone(), DecisionReason::Other(0)),
             (
                 Failure::Surroundings { step: "loopback socket", source: io::ErrorKind::Other.into() },
                 new,

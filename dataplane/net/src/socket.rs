@@ -4,6 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::address::Family;
@@ -27,7 +30,7 @@ impl Default for SocketOptions {
 /// Why an address could not be bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another socket has the port; it is never shared.
+    /// Another socket has the port; it is never shared with another process.
     #[error("UDP {address} is in use by another process; stop it or choose another port")]
     AddressInUse {
         /// What was asked.
@@ -156,12 +159,25 @@ impl AsFd for BoundSocket {
 /// Binds a UDP socket, alone on its port: neither SO_REUSEADDR nor SO_REUSEPORT, so a second process is refused
 /// instead of taking half the datagrams. An IPv6 wildcard takes IPv4 too.
 pub fn bind(address: SocketAddr, options: SocketOptions) -> Result<BoundSocket, BindError> {
+    let socket = prepare(address, options)?;
+    socket.bind(&SockAddr::from(address)).map_err(|source| classify(address, "bind", source))?;
+    finish(socket, address, options)
+}
+
+/// A socket with every option that must stand before it is bound.
+pub(crate) fn prepare(address: SocketAddr, options: SocketOptions) -> Result<Socket, BindError> {
     let fail = |step| move |source| classify(address, step, source);
+    let refuse = |step| move |errno: rustix::io::Errno| classify(address, step, errno.into());
     let wildcard = address.ip().is_unspecified();
     let socket =
         Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))
             .map_err(fail("socket"))?;
+    // Answers fit through every link. So nothing is to be learnt of the path, and no stranger may teach us a narrow one
+    // by ICMP; a link that is narrower still takes them in fragments rather than not at all. IP_RECVERR stays off, as
+    // it is from birth: what a stranger says by ICMP is no answer of ours. An IPv6 socket speaks IPv4 as well.
+    set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::OMIT).map_err(refuse("IP_MTU_DISCOVER"))?;
     if address.is_ipv6() {
+        set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::OMIT).map_err(refuse("IPV6_MTU_DISCOVER"))?;
         socket.set_only_v6(!wildcard).map_err(fail("IPV6_V6ONLY"))?;
     }
     let on = 1;
@@ -178,8 +194,16 @@ pub fn bind(address: SocketAddr, options: SocketOptions) -> Result<BoundSocket, 
         .map_err(fail("SO_RCVBUF"))?;
     ask_buffer(&socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, options.send_buffer_len)
         .map_err(fail("SO_SNDBUF"))?;
-    socket.bind(&SockAddr::from(address)).map_err(fail("bind"))?;
+    Ok(socket)
+}
 
+/// Reads back what a socket that is bound was granted.
+pub(crate) fn finish(
+    socket: Socket,
+    address: SocketAddr,
+    options: SocketOptions,
+) -> Result<BoundSocket, BindError> {
+    let fail = |step| move |source| classify(address, step, source);
     let local_addr = socket.local_addr().map_err(fail("getsockname"))?;
     let received = socket.recv_buffer_size().map_err(fail("SO_RCVBUF"))?;
     let sent = socket.send_buffer_size().map_err(fail("SO_SNDBUF"))?;
@@ -191,7 +215,7 @@ pub fn bind(address: SocketAddr, options: SocketOptions) -> Result<BoundSocket, 
     })
 }
 
-fn classify(address: SocketAddr, step: &'static str, source: io::Error) -> BindError {
+pub(crate) fn classify(address: SocketAddr, step: &'static str, source: io::Error) -> BindError {
     match source.raw_os_error() {
         Some(libc::EADDRINUSE) => BindError::AddressInUse { address },
         Some(libc::EACCES | libc::EPERM) => BindError::PermissionDenied { address },
@@ -217,6 +241,8 @@ fn set_option(socket: &Socket, level: libc::c_int, name: libc::c_int, value: lib
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::sockopt::{ip_mtu_discover, ipv6_mtu_discover};
+
     use super::*;
 
     #[test]
@@ -234,6 +260,30 @@ mod tests {
     fn a_foreign_address_is_not_available() {
         let error = bind("192.0.2.77:0".parse().unwrap(), SocketOptions::default()).unwrap_err();
         assert!(matches!(error, BindError::NotAvailable { .. }));
+    }
+
+    /// Nothing of the path is learnt, and no ICMP error is delivered: each could be a stranger's.
+    #[test]
+    fn the_network_teaches_it_nothing() {
+        for (address, v6) in [("127.0.0.1:0", false), ("[::1]:0", true), ("[::]:0", true)] {
+            let socket = bind(address.parse().unwrap(), SocketOptions::default()).unwrap();
+            assert_eq!(ip_mtu_discover(&socket).unwrap(), Ipv4PathMtuDiscovery::OMIT);
+            assert_eq!(option(&socket, libc::IPPROTO_IP, libc::IP_RECVERR), 0);
+            if v6 {
+                assert_eq!(ipv6_mtu_discover(&socket).unwrap(), Ipv6PathMtuDiscovery::OMIT);
+                assert_eq!(option(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR), 0);
+            }
+        }
+    }
+
+    fn option(socket: &BoundSocket, level: libc::c_int, name: libc::c_int) -> libc::c_int {
+        let mut value: libc::c_int = -1;
+        let mut len = size_of_val(&value) as libc::socklen_t;
+        let fd = socket.as_fd().as_raw_fd();
+        // SAFETY: `value` and `len` outlive the call, and `len` says how much room `value` has.
+        let outcome = unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) };
+        assert_eq!(outcome, 0, "{}", io::Error::last_os_error());
+        value
     }
 
     #[test]

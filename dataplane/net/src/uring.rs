@@ -77,7 +77,7 @@ impl UringEngine {
         gate: &WakeGate,
         options: EngineOptions,
     ) -> Result<Self, OpenError> {
-        let at = |step| move |source: io::Error| OpenError { kind: EngineKind::Uring, step, source };
+        let at = |step| move |source: io::Error| OpenError::at(EngineKind::Uring, step)(source);
         let event = gate.event();
         let files = [socket.as_fd().as_raw_fd(), event.as_fd().as_raw_fd()];
         let buffers = Buffers::new(options.buffers).map_err(at("mmap of the buffers"))?;
@@ -188,18 +188,7 @@ impl UringEngine {
     fn reap(&mut self) {
         self.ring.cq.sync();
         while let Some(entry) = self.ring.cq.next() {
-            match entry.user_data() {
-                RECEIVE => self.on_receive(&entry),
-                WAKE => {
-                    self.wake_armed = false;
-                    self.counters.wakes += u64::from(entry.result() > 0);
-                }
-                // Only failures complete: successes are skipped.
-                _ => {
-                    self.sends_refused += 1;
-                    self.counters.send_errors.add(-entry.result());
-                }
-            }
+            self.on_completion(entry.user_data(), entry.result(), entry.flags());
         }
         // Tells the kernel that they are taken; else the next wait would return at once.
         self.ring.cq.sync();
@@ -209,16 +198,30 @@ impl UringEngine {
         }
     }
 
-    fn on_receive(&mut self, entry: &cqueue::Entry) {
-        if let (Some(buffer), Ok(len)) = (cqueue::buffer_select(entry.flags()), u16::try_from(entry.result()))
-        {
+    fn on_completion(&mut self, operation: u64, result: i32, flags: u32) {
+        match operation {
+            RECEIVE => self.on_receive(result, flags),
+            WAKE => {
+                self.wake_armed = false;
+                self.counters.wakes += u64::from(result > 0);
+            }
+            // Only failures complete: successes are skipped.
+            _ => {
+                self.sends_refused += 1;
+                self.counters.send_errors.add(result.saturating_neg());
+            }
+        }
+    }
+
+    fn on_receive(&mut self, result: i32, flags: u32) {
+        if let (Some(buffer), Ok(len)) = (cqueue::buffer_select(flags), u16::try_from(result)) {
             self.pending.push(buffer, len);
         }
-        let errno = entry.result().min(0).saturating_neg();
+        let errno = result.min(0).saturating_neg();
         if errno != 0 && errno != libc::ENOBUFS {
             self.counters.receive_errors.add(errno);
         }
-        if cqueue::more(entry.flags()) {
+        if cqueue::more(flags) {
             return;
         }
         // Over, whatever the result; the next turn arms it again.
@@ -362,28 +365,4 @@ fn parse<'a>(bytes: &'a [u8], template: &libc::msghdr) -> Option<(Meta, &'a [u8]
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::socket::{SocketOptions, bind};
-    use crate::wake::wake_pair;
-
-    /// A thread has 16 places for ring descriptors; a drop that keeps its own runs out of them.
-    #[test]
-    fn a_drop_takes_everything_back() {
-        if std::env::var_os("RENDEZVOUS_NET_SKIP_URING").is_some() {
-            return;
-        }
-        let (gate, _waker) = wake_pair().unwrap();
-        let socket = bind("127.0.0.1:0".parse().unwrap(), SocketOptions::default()).unwrap();
-        let options = EngineOptions { buffers: 16, ..EngineOptions::default() };
-        for round in 0..40 {
-            let mut engine = UringEngine::new(socket.try_clone().unwrap(), &gate, options).unwrap();
-            assert!(engine.ring.registered, "round {round}: no place is left");
-            engine.turn(Some(Duration::ZERO)).unwrap();
-            assert!(engine.receive_armed && engine.wake_armed);
-            if round % 2 == 0 {
-                assert!(engine.quiesce(), "the kernel did not let go");
-            }
-        }
-    }
-}
+mod tests;

@@ -65,7 +65,7 @@ impl Default for Listen {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dataplane {
-    /// `auto`, `uring` or `mmsg`.
+    /// `auto`, `uring`, `tokio-uring` or `mmsg`.
     pub engine: EngineName,
     /// `public`, `lan` or `test`; when left out `test` on loopback, else `public`.
     pub address_policy: Option<PolicyName>,
@@ -103,6 +103,9 @@ pub enum EngineName {
     Auto,
     /// io_uring or nothing.
     Uring,
+    /// io_uring through the library tokio-uring, or nothing; not on a wildcard address.
+    #[serde(rename = "tokio-uring")]
+    TokioUring,
     /// recvmmsg and sendmmsg.
     Mmsg,
 }
@@ -112,6 +115,7 @@ impl From<EngineName> for EngineChoice {
         match name {
             EngineName::Auto => Self::Auto,
             EngineName::Uring => Self::Uring,
+            EngineName::TokioUring => Self::TokioUring,
             EngineName::Mmsg => Self::Mmsg,
         }
     }
@@ -267,6 +271,13 @@ impl Config {
                 "is needed when listen.udp is a wildcard: clients must be told an address".into(),
             );
         }
+        if listen.udp.ip().is_unspecified() && self.dataplane.engine == EngineName::TokioUring {
+            return rule(
+                "dataplane.engine",
+                "tokio-uring cannot serve a wildcard, since it would answer from any address; name one address in listen.udp"
+                    .into(),
+            );
+        }
         if let Some(address) = listen.advertise.iter().find(|it| it.ip().is_unspecified() || it.port() == 0) {
             return rule("listen.advertise", format!("{address} is no address that a client can send to"));
         }
@@ -375,6 +386,10 @@ mod tests {
             ("[dataplane]\nthreads = 17", "dataplane.threads"),
             ("[dataplane]\ncpus = [0, 1]", "dataplane.cpus"),
             ("[dataplane]\nself_probe_ms = 99", "dataplane.self_probe_ms"),
+            (
+                "[listen]\nudp = '[::]:7777'\nadvertise = ['192.0.2.1:7777']\n[dataplane]\nengine = 'tokio-uring'",
+                "dataplane.engine",
+            ),
             ("[drain]\nwindow_ms = 30001", "drain.window_ms"),
             ("[limits]\nattempt_records = 1", "limits.attempt_records"),
         ] {

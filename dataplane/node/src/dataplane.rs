@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use crossbeam::channel::Sender;
+use crossbeam::channel::{Receiver, Sender, bounded};
 use rendezvous_core::handler::{Handler, HandlerOptions, SelfProbe};
-use rendezvous_net::{BoundSocket, EngineKind, WakeGate, Waker, open, wake_pair};
+use rendezvous_net::{BoundSocket, EngineDecision, WakeGate, Waker, open_decided, wake_pair};
 use rendezvous_shared::credential::MasterKey;
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::limits::{
@@ -54,6 +54,8 @@ pub(crate) struct Dataplane {
     pub(crate) lanes: Lanes,
     /// Goes up with each round of the store thread.
     pub(crate) store_beat: Arc<AtomicU64>,
+    /// The engine of each ring, and why; told before the ring says that it serves.
+    decided: Receiver<EngineDecision>,
     pub(crate) threads: Vec<(&'static str, JoinHandle<()>)>,
 }
 
@@ -78,6 +80,16 @@ impl Dataplane {
         self.rings[0].socket.local_addr()
     }
 
+    /// The engine that serves: of a ring that had to fall back, if there is one.
+    pub(crate) fn decision(&self) -> Result<EngineDecision, ServeError> {
+        let mut decisions: Vec<_> = self.decided.try_iter().collect();
+        decisions.sort_by_key(|it| !it.reason.is_fallback());
+        decisions.into_iter().next().ok_or_else(|| ServeError::Thread {
+            thread: RING_NAMES[0],
+            cause: "it did not say which engine it has".into(),
+        })
+    }
+
     /// The probe port, as bound.
     pub(crate) fn probe_port(&self) -> Option<u16> {
         let probe = self.rings.iter().find(|ring| ring.name == PROBE_NAME)?;
@@ -100,7 +112,7 @@ pub(crate) fn start<S: EphemeralRendezvousStore + Send + 'static>(
     start: &Start,
     store: S,
     sockets: Sockets,
-    kind: EngineKind,
+    decision: EngineDecision,
     events: &Sender<Event>,
 ) -> Result<Dataplane, ServeError> {
     let placement = Placement::new(&config.dataplane, &allowed_cpus());
@@ -117,11 +129,13 @@ pub(crate) fn start<S: EphemeralRendezvousStore + Send + 'static>(
         seeds.push(RingSeed::new(PROBE_NAME, socket, PROBE_BATCHES, handler)?.0);
     }
     let (lanes, store_beat, store_thread) = start_store(start, store, store_ends, &placement, events)?;
-    let mut dataplane = Dataplane { rings: Vec::new(), lanes, store_beat, threads: Vec::new() };
+    let (decide, decided) = bounded(seeds.len());
+    let mut dataplane = Dataplane { rings: Vec::new(), lanes, store_beat, decided, threads: Vec::new() };
     for (number, seed) in seeds.into_iter().enumerate() {
         let cpu = placement.rings.get(number).copied().flatten();
         dataplane.rings.push(seed.handle.clone());
-        dataplane.threads.push(seed.start(kind, start, cpu, Spin::new(placement.spin), events)?);
+        let decisions = (decision.clone(), decide.clone());
+        dataplane.threads.push(seed.start(decisions, start, cpu, Spin::new(placement.spin), events)?);
     }
     // Joined last: it ends when nobody can reach it any more.
     dataplane.threads.push(("store", store_thread));
@@ -233,7 +247,7 @@ impl RingSeed {
 
     fn start(
         self,
-        kind: EngineKind,
+        (decision, decide): (EngineDecision, Sender<EngineDecision>),
         start: &Start,
         cpu: Option<usize>,
         spin: Spin,
@@ -244,7 +258,10 @@ impl RingSeed {
         let thread = spawn(name, events, move || {
             pin(name, cpu);
             let Self { gate, orders, mailbox, handler, socket, .. } = self;
-            let engine = open(kind, socket, &gate, engine_options()).map_err(|it| chain(&it))?;
+            let (engine, decision) =
+                open_decided(decision, socket, &gate, engine_options()).map_err(|it| chain(&it))?;
+            // There is room for the decision of each ring.
+            let _ = decide.send(decision);
             let _ = ready.send(Event::Ready);
             let ring = Ring::new(engine, gate, orders, handler, mailbox, clock, stopwatch).with_spin(spin);
             ring.run().map_err(|it| it.to_string())

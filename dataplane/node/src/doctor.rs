@@ -1,6 +1,6 @@
 //! `rendezvous doctor`: what this kernel, container and limits allow, and which engine will run and why.
 
-use rendezvous_net::{EngineChoice, EngineDecision, doctor_facts, probe};
+use rendezvous_net::{EngineChoice, EngineDecision, EngineKind, doctor_facts, probe};
 
 use crate::output::line;
 use crate::ring::engine_options;
@@ -17,6 +17,9 @@ pub fn run(choice: EngineChoice) -> EngineDecision {
     line(format_args!("RLIMIT_NOFILE             {}", number(facts.files_max)));
     let rmem = facts.rmem_max_len.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
     line(format_args!("net.core.rmem_max         {rmem}"));
+    for trial in [EngineChoice::Uring, EngineChoice::TokioUring, EngineChoice::Mmsg] {
+        state_of(&probe(trial, engine_options()));
+    }
     let decision = probe(choice, engine_options());
     line(format_args!("engine                    {}", decision.kind));
     line(format_args!("reason                    {}: {}", decision.reason.name(), decision.reason.message()));
@@ -24,4 +27,19 @@ pub fn run(choice: EngineChoice) -> EngineDecision {
         line(format_args!("detail                    {}", decision.detail));
     }
     decision
+}
+
+/// One engine, whoever is chosen in the end.
+fn state_of(trial: &EngineDecision) {
+    let name = trial.choice.to_string();
+    if !trial.honours_choice() {
+        let (reason, detail) = (trial.reason.name(), &trial.detail);
+        return line(format_args!("trial of {name:<16} failed: {reason} ({detail})"));
+    }
+    let note = match trial.kind {
+        EngineKind::TokioUring => ", but not on a wildcard address; only if asked for by name",
+        EngineKind::Mmsg => " wherever there are sockets",
+        EngineKind::Uring => "",
+    };
+    line(format_args!("trial of {name:<16} works{note}"));
 }

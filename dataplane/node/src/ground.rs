@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use crossbeam::channel::never;
-use rendezvous_net::{BindError, EngineDecision, SocketOptions, bind, probe};
+use rendezvous_net::{BindError, EngineDecision, SocketOptions, bind, bind_group, probe};
 use tracing::{info, warn};
 
 use crate::config::Config;
@@ -24,7 +24,7 @@ pub(crate) struct Ground {
     pub(crate) admin: TcpListener,
     /// Of datagrams.
     pub(crate) sockets: Sockets,
-    /// The engine that will move them, and why.
+    /// The engine that is to move them, and why; a ring thread may have to fall back.
     pub(crate) decision: EngineDecision,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn prepare(config: &Config) -> Result<Ground, ServeError> {
     let admin = listen("listen.admin", config.listen.admin)?;
     let options =
         SocketOptions { receive_buffer_len: config.dataplane.receive_buffer_len, ..SocketOptions::default() };
-    let group = bind_patiently(|| bind(config.listen.udp, options).map(|it| vec![it]))?;
+    let group = bind_patiently(|| bind_group(config.listen.udp, config.dataplane.threads, options))?;
     let bound = group[0].local_addr();
     let probe_socket = match config.listen.probe_port {
         Some(port) => Some(bind_patiently(|| bind(SocketAddr::new(bound.ip(), port), options))?),
@@ -49,16 +49,20 @@ pub(crate) fn prepare(config: &Config) -> Result<Ground, ServeError> {
     let sockets = Sockets { group, probe: probe_socket };
     let decision = probe(config.dataplane.engine.into(), engine_options());
     if !decision.honours_choice() {
-        let text = format!("uring: {} ({})", decision.reason.message(), decision.detail);
+        let text = format!("{}: {} ({})", decision.choice, decision.reason.message(), decision.detail);
         return Err(ServeError::EngineRefused(text));
     }
+    Ok(Ground { http, admin, sockets, decision })
+}
+
+/// Says which engine moves datagrams.
+pub(crate) fn log_engine(decision: &EngineDecision) {
     let (engine, reason) = (decision.kind.name(), decision.reason.name());
     if decision.reason.is_fallback() {
         warn!(engine, reason, detail = decision.detail, "{}", decision.reason.message());
     } else {
         info!(engine, reason, "datagram engine chosen");
     }
-    Ok(Ground { http, admin, sockets, decision })
 }
 
 /// Binds, and waits a moment for a port in use: the kernel takes the io_uring of a killed process apart after the

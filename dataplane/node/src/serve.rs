@@ -35,7 +35,7 @@ use crate::dataplane::{self, Dataplane};
 use crate::drain;
 use crate::exit::ServeError;
 use crate::gateway::{Gateway, NodeTimes};
-use crate::ground::{Ground, prepare};
+use crate::ground::{Ground, log_engine, prepare};
 use crate::hearing::{Hearing, Listener};
 use crate::output::line;
 use crate::systemd::notify;
@@ -86,8 +86,10 @@ where
     let (events, ended) = bounded(2 * (RINGS_MAX + 3));
     let ids = MasterKey::from_bytes(start.master.subkey("store ids", 0));
     let store = new_store(config.limits, start.instance, ids);
-    let dataplane = dataplane::start(config, &start, store, sockets, decision.kind, &events)?;
+    let dataplane = dataplane::start(config, &start, store, sockets, decision, &events)?;
     dataplane.rings.iter().try_for_each(|_| wait_until_ready(&ended))?;
+    let decision = dataplane.decision()?;
+    log_engine(&decision);
 
     let udp = advertised(config, &dataplane);
     let engine = EngineInfo { engine: decision.kind.name(), reason: decision.reason.name() };

@@ -11,6 +11,7 @@ use super::buffers::{Buffers, GROUP};
 use crate::engine::{EngineKind, EngineOptions, OpenError};
 
 // Operations of io_uring_register(2) that are needed once the ring is enabled; the crate does not export them.
+const UNREGISTER_FILES: u8 = 3;
 const UNREGISTER_RING_FDS: u8 = 21;
 const UNREGISTER_PBUF_RING: u8 = 23;
 const REGISTER_SYNC_CANCEL: u8 = 24;
@@ -47,7 +48,7 @@ impl Ring {
         files: &[RawFd],
         buffers: &Buffers,
     ) -> Result<Self, OpenError> {
-        let at = |step| move |source: io::Error| OpenError { kind: EngineKind::Uring, step, source };
+        let at = |step| move |source: io::Error| OpenError::at(EngineKind::Uring, step)(source);
         let mut builder: Builder = IoUring::builder();
         builder
             .dontfork()
@@ -84,9 +85,11 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Gives the thread's place for the ring descriptor and the buffers back; without the first the ring would
-    /// outlive its drop.
+    /// Gives back the thread's place for the ring descriptor, without which the ring would outlive its drop, the
+    /// buffers, and the files: the kernel takes a ring apart some time after it was closed, and until then the port
+    /// would be in use.
     pub(super) fn unregister(&mut self) {
+        let _ = self.submitter.unregister_files();
         let _ = self.submitter.unregister_buf_ring(GROUP);
         if self.registered {
             let _ = self.submitter.unregister_ring_fd();
@@ -96,7 +99,7 @@ impl Ring {
 
 /// All that the ring may do once enabled: an attacker who gets to write into the submission queue can receive, send
 /// and read on the two registered files, and nothing else.
-fn restrictions() -> [Restriction; 9] {
+fn restrictions() -> [Restriction; 10] {
     let optional = squeue::Flags::BUFFER_SELECT | squeue::Flags::SKIP_SUCCESS;
     [
         Restriction::sqe_op(opcode::RecvMsgMulti::CODE),
@@ -105,6 +108,7 @@ fn restrictions() -> [Restriction; 9] {
         Restriction::sqe_op(opcode::Read::CODE),
         Restriction::sqe_flags_allowed(optional.bits()),
         Restriction::sqe_flags_required(squeue::Flags::FIXED_FILE.bits()),
+        Restriction::register_op(UNREGISTER_FILES),
         Restriction::register_op(UNREGISTER_RING_FDS),
         Restriction::register_op(UNREGISTER_PBUF_RING),
         Restriction::register_op(REGISTER_SYNC_CANCEL),

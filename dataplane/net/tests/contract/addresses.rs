@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use rendezvous_net::EngineKind;
+use rendezvous_net::{EngineKind, EngineOptions, OpenError, SocketOptions, bind, open, wake_pair};
 
 use crate::kit::{World, heard, peer_to};
 
@@ -47,4 +47,16 @@ pub(crate) fn a_bound_address_needs_no_packet_info(kind: EngineKind) {
     peer.send(b"x").unwrap();
     assert_eq!(world.echo(1)[0].local, None);
     assert_eq!(heard(&peer), b"x");
+}
+
+/// An engine without control messages would answer from whatever address the route has.
+pub(crate) fn a_wildcard_is_refused(kind: EngineKind) {
+    for wildcard in ["0.0.0.0:0", "[::]:0"] {
+        let (gate, _waker) = wake_pair().unwrap();
+        let socket = bind(wildcard.parse().unwrap(), SocketOptions::default()).unwrap();
+        let bound = socket.local_addr();
+        let refused = open(kind, socket, &gate, EngineOptions::default()).err().unwrap();
+        assert!(matches!(refused, OpenError::Wildcard { address, .. } if address == bound), "{refused}");
+        assert!(refused.to_string().contains(&bound.to_string()), "{refused}");
+    }
 }

@@ -1,13 +1,14 @@
 //! An engine, a peer, and bounded waits.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::{Deref, DerefMut};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use rendezvous_net::{
-    BoundSocket, Engine, EngineChoice, EngineKind, EngineOptions, Meta, Outbox, SocketOptions, WakeGate,
-    Waker, bind, open, probe, wake_pair,
+    BoundSocket, Engine, EngineChoice, EngineCounters, EngineKind, EngineOptions, ErrnoCounts, Meta, Outbox,
+    RearmReason, SocketOptions, WakeGate, Waker, bind, open, probe, wake_pair,
 };
 
 /// One turn waits so long; so many fruitless ones in a row mean that nothing more comes.
@@ -17,13 +18,26 @@ const FRUITLESS_MAX: usize = 100;
 const SMALL: EngineOptions =
     EngineOptions { buffers: 256, outbox_slots: 256, submission_entries: 64, completion_entries: 1024 };
 
+/// Each engine, or `None` where it is knowingly left out.
 pub(crate) fn uring() -> Option<EngineKind> {
+    by_name(EngineChoice::Uring)
+}
+
+pub(crate) fn tokio_uring() -> Option<EngineKind> {
+    by_name(EngineChoice::TokioUring)
+}
+
+pub(crate) fn mmsg() -> Option<EngineKind> {
+    Some(EngineKind::Mmsg)
+}
+
+fn by_name(choice: EngineChoice) -> Option<EngineKind> {
     if std::env::var_os("RENDEZVOUS_NET_SKIP_URING").is_some() {
         return None;
     }
-    let decision = probe(EngineChoice::Uring, SMALL);
-    assert_eq!(decision.kind, EngineKind::Uring, "{}: {}", decision.reason.message(), decision.detail);
-    Some(EngineKind::Uring)
+    let decision = probe(choice, SMALL);
+    assert!(decision.honours_choice(), "{}: {}", decision.reason.message(), decision.detail);
+    Some(decision.kind)
 }
 
 /// Runs a test in its own thread; fails it after 30 s.
@@ -39,8 +53,57 @@ pub(crate) fn bounded(test: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// An engine that prints what it counted when it goes.
+pub(crate) struct Told(pub(crate) Box<dyn Engine>);
+
+impl Deref for Told {
+    type Target = dyn Engine;
+
+    fn deref(&self) -> &(dyn Engine + 'static) {
+        self.0.as_ref()
+    }
+}
+
+impl DerefMut for Told {
+    fn deref_mut(&mut self) -> &mut (dyn Engine + 'static) {
+        self.0.as_mut()
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        print(self.kind().name(), self.counters());
+    }
+}
+
+/// Prints every counter that is not zero.
+pub(crate) fn print(what: &str, counters: &EngineCounters) {
+    let numbers = [
+        ("received", counters.received),
+        ("truncated", counters.received_truncated),
+        ("sent", counters.sent),
+        ("kernel_drops", counters.kernel_drops),
+        ("outbox_full", counters.outbox_full),
+        ("wakes", counters.wakes),
+        ("enters_refused", counters.enters_refused),
+    ];
+    let rearms = RearmReason::ALL.map(|reason| (reason.name(), counters.rearms[reason as usize]));
+    let numbers = numbers.into_iter().map(|(name, count)| (name.to_owned(), count));
+    let numbers = numbers.chain(rearms.map(|(name, count)| (format!("rearms_{name}"), count)));
+    let errors = |way: &'static str, counts: ErrnoCounts| {
+        counts
+            .iter()
+            .map(move |(class, count)| (format!("{way}_{}", class.name()), count))
+            .collect::<Vec<_>>()
+    };
+    let all = numbers.chain(errors("send", counters.send_errors));
+    let seen = all.chain(errors("receive", counters.receive_errors)).filter(|(_, count)| *count > 0);
+    let text: String = seen.map(|(name, count)| format!(" {name}={count}")).collect();
+    println!("{what}:{text}");
+}
+
 pub(crate) struct World {
-    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) engine: Told,
     pub(crate) gate: WakeGate,
     pub(crate) waker: Waker,
     pub(crate) socket: BoundSocket,
@@ -67,7 +130,7 @@ impl World {
     ) -> Self {
         let socket = bind(address.parse().unwrap(), socket_options).unwrap();
         let (gate, waker) = wake_pair().unwrap();
-        let engine = open(kind, socket.try_clone().unwrap(), &gate, options).unwrap();
+        let engine = Told(open(kind, socket.try_clone().unwrap(), &gate, options).unwrap());
         assert_eq!(engine.kind(), kind);
         let peer = peer(if engine.local_addr().is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" });
         if !socket.is_wildcard() {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use rendezvous_net::{EngineKind, RearmReason, SocketOptions, open};
 
-use crate::kit::{World, heard};
+use crate::kit::{Told, World, heard};
 
 fn burst(world: &mut World, datagrams: u32) {
     for number in 0..datagrams {
@@ -104,12 +104,12 @@ pub(crate) fn rebuilt_on_the_same_socket_it_hears(kind: EngineKind) {
         let socket = world.socket.try_clone().unwrap();
         // The old one goes only after the new one is there, then before; a datagram in between is for the new one.
         if round % 2 == 0 {
-            world.engine = open(kind, socket, &world.gate, options).unwrap();
+            world.engine = Told(open(kind, socket, &world.gate, options).unwrap());
         } else {
             let World { engine, gate, waker, socket: kept, peer } = world;
             drop(engine);
             peer.send(b"between").unwrap();
-            let engine = open(kind, socket, &gate, options).unwrap();
+            let engine = Told(open(kind, socket, &gate, options).unwrap());
             world = World { engine, gate, waker, socket: kept, peer };
             assert_eq!(world.one().1, b"between");
         }
