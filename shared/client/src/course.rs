@@ -10,15 +10,15 @@ use rendezvous_shared::id::{AttemptId, Role};
 use rendezvous_shared::limits;
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{
-    Ack, Bind, BoundAnswer, Cookie, Introduce, Kind, PeerDatagram, Report, ReportResult, Signed, WireEndpoint,
+    Ack, Bind, BoundAnswer, Introduce, Kind, PeerDatagram, Report, ReportResult, Signed, WireEndpoint,
 };
-use zerocopy::FromZeros;
 use zerocopy::byteorder::big_endian::U16;
 
 use crate::dialog::{BACKOFF_MIN, Dialog, SILENCES_MAX};
 use crate::machine::{Backoff, Bounded, Outbox, Recent, Transmit, jittered};
 use crate::peer::{Link, LinkConfig, LinkEvent, SendRefusal};
 use crate::refusal::Refused;
+use crate::second::{OtherFamily, Second};
 
 /// Longest distance between BINDs: an attempt lives 20 s.
 const BIND_BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -85,6 +85,7 @@ struct Binding {
     bound: bool,
     /// The same in every repeat: a BIND must not differ from the one the server holds.
     rtt_ms: Option<u16>,
+    second: Second,
 }
 
 #[derive(Debug)]
@@ -99,7 +100,7 @@ struct Reporting {
 
 #[derive(Debug)]
 enum Stage {
-    Binding(Binding),
+    Binding(Box<Binding>),
     Linked { link: Box<Link>, report: Option<Box<Reporting>> },
     Ended,
 }
@@ -112,6 +113,8 @@ pub(crate) struct Course {
     secret: Secret,
     previous: Option<Secret>,
     deadline: Instant,
+    /// Which of its owner's ways to the server it takes.
+    pub(crate) way: usize,
     lan: [Option<Endpoint>; 2],
     keep_alive: Duration,
     stage: Stage,
@@ -124,22 +127,23 @@ pub(crate) struct Start {
     pub(crate) role: Role,
     pub(crate) secret: Secret,
     pub(crate) deadline: Instant,
+    pub(crate) way: usize,
     pub(crate) lan: [Option<Endpoint>; 2],
     pub(crate) keep_alive: Duration,
 }
 
 impl Course {
     pub(crate) fn new(start: Start, now: Instant) -> Self {
-        let [first, second] = start.lan.map(|lan| lan.filter(|it| is_lan_candidate(*it)));
         Self {
             attempt: start.attempt,
             role: start.role,
             secret: start.secret,
             previous: None,
             deadline: start.deadline,
-            lan: if first.is_some() { [first, second] } else { [second, None] },
+            way: start.way,
+            lan: candidates(start.lan),
             keep_alive: start.keep_alive,
-            stage: Stage::Binding(Binding {
+            stage: Stage::Binding(Box::new(Binding {
                 backoff: Backoff::new(BACKOFF_MIN, BIND_BACKOFF_MAX).with_patience(BINDS_PER_STEP),
                 next_at: now,
                 earliest: now,
@@ -147,8 +151,27 @@ impl Course {
                 sent: Recent::default(),
                 bound: false,
                 rtt_ms: None,
-            }),
+                second: Second::default(),
+            })),
             events: Bounded::new(EVENTS_MAX),
+        }
+    }
+
+    /// Other candidates, with another port: only before the server holds those of a BIND.
+    pub(crate) fn set_lan(&mut self, lan: [Option<Endpoint>; 2]) {
+        if let Stage::Binding(binding) = &mut self.stage
+            && !binding.bound
+        {
+            self.lan = candidates(lan);
+            binding.second = Second::default();
+        }
+    }
+
+    /// Whether the server may hold an endpoint of this side, bound or not told yet.
+    pub(crate) fn has_asked(&self) -> bool {
+        match &self.stage {
+            Stage::Binding(binding) => binding.rtt_ms.is_some(),
+            Stage::Linked { .. } | Stage::Ended => true,
         }
     }
 
@@ -175,7 +198,7 @@ impl Course {
     }
 
     /// Whether the server holds this side's endpoint, so that its port must stay.
-    pub(crate) const fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         match &self.stage {
             Stage::Binding(binding) => binding.bound,
             Stage::Linked { .. } | Stage::Ended => true,
@@ -214,10 +237,16 @@ impl Course {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, dialog: &mut Dialog, out: &mut Outbox) {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        dialog: &mut Dialog,
+        other: Option<OtherFamily>,
+        out: &mut Outbox,
+    ) {
         match &mut self.stage {
             Stage::Binding(_) if now >= self.deadline => self.end(AttemptEvent::TimedOut),
-            Stage::Binding(binding) if now >= binding.next_at => self.send_bind(now, dialog, out),
+            Stage::Binding(binding) if now >= binding.next_at => self.send_bind(now, dialog, other, out),
             Stage::Linked { link, .. } => {
                 link.handle_timeout(now);
                 self.drain_link(now, out);
@@ -263,6 +292,7 @@ impl Course {
             return self.end(AttemptEvent::Refused(refused));
         }
         binding.unanswered = 0;
+        binding.second.keep();
         binding.backoff.reset();
         let retry = Duration::from_millis(body.retry_ms.get().into());
         let retry = retry.clamp(BIND_RETRY_MIN, BIND_BACKOFF_MAX);
@@ -358,9 +388,16 @@ impl Course {
         self.events.push_over(event);
     }
 
-    fn send_bind(&mut self, now: Instant, dialog: &mut Dialog, out: &mut Outbox) {
+    fn send_bind(&mut self, now: Instant, dialog: &mut Dialog, other: Option<OtherFamily>, out: &mut Outbox) {
         let Stage::Binding(binding) = &mut self.stage else { return };
         let len = limits::BIND_LEN_MIN;
+        let (second, second_cookie) = match binding.second.decide(now, other, dialog.current_cookie(now)) {
+            Ok(second) => second,
+            Err(wait_until) => {
+                binding.next_at = wait_until;
+                return;
+            }
+        };
         let Some(proof) = dialog.proof(now, Kind::Bind, len) else {
             // No cookie: the owner is proving its address, or must begin to.
             dialog.seek(now);
@@ -381,8 +418,8 @@ impl Course {
             attempt: self.attempt.to_bytes(),
             rtt_ms: U16::new(rtt_ms),
             reserved: [0; 2],
-            second: WireEndpoint::NONE,
-            second_cookie: Cookie::new_zeroed(),
+            second: WireEndpoint::from(second),
+            second_cookie,
             lan: self.lan.map(WireEndpoint::from),
         };
         out.push(Transmit::sealed(dialog.server(), &bind, len, Direction::ToServer, &self.secret));
@@ -460,6 +497,12 @@ impl Course {
             self.tell(AttemptEvent::Reported { acknowledged });
         }
     }
+}
+
+/// Those that are private, the first first.
+fn candidates(lan: [Option<Endpoint>; 2]) -> [Option<Endpoint>; 2] {
+    let [first, second] = lan.map(|lan| lan.filter(|it| is_lan_candidate(*it)));
+    if first.is_some() { [first, second] } else { [second, None] }
 }
 
 fn in_ms(duration: Duration) -> u16 {

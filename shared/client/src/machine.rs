@@ -42,6 +42,11 @@ pub trait Machine {
 
     /// Whether `event` asks for a new local port; [`driver::Session`](crate::driver::Session) then rebinds.
     fn wants_new_port(event: &Self::Event) -> bool;
+
+    /// The same for the socket of the other address family, where there is one.
+    fn wants_new_second_port(_: &Self::Event) -> bool {
+        false
+    }
 }
 
 /// A datagram to send.
