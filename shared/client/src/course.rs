@@ -10,14 +10,15 @@ use rendezvous_shared::id::{AttemptId, Role};
 use rendezvous_shared::limits;
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{
-    Ack, Bind, BoundAnswer, Introduce, Kind, PeerDatagram, Report, ReportResult, Signed, WireEndpoint,
+    Ack, Bind, BoundAnswer, Introduce, Kind, PeerDatagram, ReportResult, Signed, WireEndpoint,
 };
 use zerocopy::byteorder::big_endian::U16;
 
 use crate::dialog::{BACKOFF_MIN, Dialog, SILENCES_MAX};
-use crate::machine::{Backoff, Bounded, Outbox, Recent, Transmit, jittered};
+use crate::machine::{Backoff, Bounded, Outbox, Recent, Transmit, in_ms, jittered};
 use crate::peer::{Link, LinkConfig, LinkEvent, SendRefusal};
 use crate::refusal::Refused;
+use crate::reporting::Reporting;
 use crate::second::{OtherFamily, Second};
 
 /// Longest distance between BINDs: an attempt lives 20 s.
@@ -26,10 +27,6 @@ const BIND_BACKOFF_MAX: Duration = Duration::from_secs(2);
 const BINDS_PER_STEP: u32 = 4;
 /// The server's hint for the next BIND is held to this at least.
 const BIND_RETRY_MIN: Duration = Duration::from_millis(200);
-/// REPORTs sent for want of an ACK: about 6 s. It is a courtesy; the players are long connected.
-const REPORTS_MAX: u32 = 5;
-/// Longest distance between REPORTs.
-const REPORT_BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Events that wait.
 const EVENTS_MAX: usize = 512;
 
@@ -86,16 +83,6 @@ struct Binding {
     /// The same in every repeat: a BIND must not differ from the one the server holds.
     rtt_ms: Option<u16>,
     second: Second,
-}
-
-#[derive(Debug)]
-struct Reporting {
-    result: ReportResult,
-    round_trip: Duration,
-    backoff: Backoff,
-    next_at: Instant,
-    tries: u32,
-    sent: Recent,
 }
 
 #[derive(Debug)]
@@ -348,7 +335,7 @@ impl Course {
     /// ACK, if it answers a REPORT of this course.
     pub(crate) fn on_ack(&mut self, now: Instant, dialog: &mut Dialog, answer: &Signed<'_, Ack>) {
         let Stage::Linked { report: Some(report), .. } = &self.stage else { return };
-        let known = report.sent.find(answer.body.sequence.get()).is_some();
+        let known = report.has_sent(answer.body.sequence.get());
         if !known || !self.verifies(|secret| answer.verify(Direction::ToClient, secret)) {
             return;
         }
@@ -459,10 +446,7 @@ impl Course {
                 self.events.push_over(event);
             }
             if let Some((result, round_trip)) = result {
-                let backoff = Backoff::new(BACKOFF_MIN, REPORT_BACKOFF_MAX);
-                let sent = Recent::default();
-                *report =
-                    Some(Box::new(Reporting { result, round_trip, backoff, next_at: now, tries: 0, sent }));
+                *report = Some(Box::new(Reporting::new(result, round_trip, now)));
             }
         }
     }
@@ -472,23 +456,10 @@ impl Course {
         if now < report.next_at {
             return;
         }
-        if report.tries >= REPORTS_MAX {
+        if report.is_spent() {
             return self.finish_report(false);
         }
-        report.tries += 1;
-        report.next_at = now.after(report.backoff.next(&mut dialog.rng));
-        let len = limits::REPORT_LEN_MIN;
-        let Some(proof) = dialog.proof(now, Kind::Report, len) else { return };
-        report.sent.push(proof.sequence.get(), now);
-        let body = Report {
-            proof,
-            attempt: self.attempt.to_bytes(),
-            result: report.result.to_byte(),
-            reserved: [0; 1],
-            rtt_ms: U16::new(in_ms(report.round_trip)),
-            reserved_2: [0; 4],
-        };
-        out.push(Transmit::sealed(dialog.server(), &body, len, Direction::ToServer, &self.secret));
+        report.send(now, self.attempt, &self.secret, dialog, out);
     }
 
     fn finish_report(&mut self, acknowledged: bool) {
@@ -503,8 +474,4 @@ impl Course {
 fn candidates(lan: [Option<Endpoint>; 2]) -> [Option<Endpoint>; 2] {
     let [first, second] = lan.map(|lan| lan.filter(|it| is_lan_candidate(*it)));
     if first.is_some() { [first, second] } else { [second, None] }
-}
-
-fn in_ms(duration: Duration) -> u16 {
-    u16::try_from(duration.as_millis()).unwrap_or(u16::MAX)
 }

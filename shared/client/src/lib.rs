@@ -26,6 +26,7 @@ pub mod joiner;
 mod machine;
 pub mod peer;
 mod refusal;
+mod reporting;
 mod second;
 mod way;
 

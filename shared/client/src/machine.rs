@@ -209,3 +209,8 @@ impl Recent {
         *self = Self::default();
     }
 }
+
+/// `duration` as a datagram holds it; what is longer counts as the longest.
+pub(crate) fn in_ms(duration: Duration) -> u16 {
+    u16::try_from(duration.as_millis()).unwrap_or(u16::MAX)
+}

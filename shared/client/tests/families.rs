@@ -14,8 +14,11 @@ use std::net::SocketAddr;
 
 use rendezvous_client::host::HostEvent;
 use rendezvous_client::joiner::JoinerEvent;
+use rendezvous_client::peer::{Link, LinkConfig};
 use rendezvous_client::{AttemptEvent, Machine, OwnAddresses};
-use rendezvous_shared::id::Role;
+use rendezvous_shared::credential::Secret;
+use rendezvous_shared::id::{AttemptId, Handle, Role};
+use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::Kind;
 use world::server::{self, Bound};
 use world::{HOST, HOST_6, JOINER, JOINER_6, World, addr, ms};
@@ -190,6 +193,33 @@ fn one_bye_ends_presence_by_whichever_family_is_proved() {
     world.run(ms(1_000));
     assert_eq!(world.server.as_ref().unwrap().byes, 1);
     assert!(world.host_events.contains(&HostEvent::Closed { acknowledged: true }));
+}
+
+#[test]
+fn a_private_candidate_gets_three_punches_beside_those_to_the_public_endpoint() {
+    let lan = addr(LAN).into();
+    let config = LinkConfig {
+        attempt: AttemptId::new(1, Handle(1)),
+        role: Role::Joiner,
+        key: Secret::from_bytes([7; 32]),
+        peer: addr(HOST).into(),
+        second: None,
+        lan: [Some(lan), None],
+        start_in: ms(0),
+        retry: ms(100),
+        retry_max: 20,
+        keep_alive: ms(10_000),
+    };
+    let mut now = Instant::from_millis(1);
+    let mut link = Link::new(config, 1, now);
+    let mut sent = Vec::new();
+    while link.next_timeout() < Instant::MAX {
+        now = now.max(link.next_timeout());
+        link.handle_timeout(now);
+        sent.extend(std::iter::from_fn(|| link.poll_transmit()).map(|it| it.to));
+    }
+    let count = |to: &str| sent.iter().filter(|it| **it == addr(to)).count();
+    assert_eq!((count(LAN), count(HOST), sent.len()), (3, 20, 23));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Chatter, DriverError, Messages, Network, Session, Stamped, SystemClock, random_seed, tell, told,
+    Chatter, DriverError, Messages, Network, Session, Stamped, SystemClock, Ways, random_seed, tell, told,
     ways::find_ways,
 };
 use crate::control::{ControlClient, IdempotencyKey};
@@ -108,14 +108,7 @@ pub async fn run(
     let credentials = JoinerCredentials::from_response(&response, ways.first)?;
     let created = clock.now();
     tell(&news, JoinNews::Created { attempt: response.id });
-    let joiner = Joiner::new(credentials, random_seed()?, created);
-    let mut session = Session::bind(joiner, ways.first, clock).await?;
-    session.set_second(ways.second).await?;
-    if let Some(second) = ways.second {
-        session.machine_mut().0.set_second_server(created, second);
-    }
-    let own = ways.own(&session, options.network.lan);
-    session.machine_mut().0.set_own(own);
+    let mut session = begin(&options, credentials, ways, created).await?;
     let mut report = JoinReport {
         attempt: response.id,
         outcome: JoinOutcome::Stopped,
@@ -179,6 +172,24 @@ pub async fn run(
     }
     session.flush();
     Ok(report)
+}
+
+/// A joiner with a socket for each family.
+async fn begin(
+    options: &JoinOptions,
+    credentials: JoinerCredentials,
+    ways: Ways,
+    now: Instant,
+) -> Result<Session<Joiner>, DriverError> {
+    let joiner = Joiner::new(credentials, random_seed()?, now);
+    let mut session = Session::bind(joiner, ways.first, options.clock).await?;
+    session.set_second(ways.second).await?;
+    if let Some(second) = ways.second {
+        session.machine_mut().0.set_second_server(now, second);
+    }
+    let own = ways.own(&session, options.network.lan);
+    session.machine_mut().0.set_own(own);
+    Ok(session)
 }
 
 /// Whether the server restarted, which a CHALLENGE claims without a MAC. Only the control plane's word counts; while

@@ -121,3 +121,58 @@ fn source_towards(server: SocketAddr) -> Option<IpAddr> {
     socket.connect(server).ok()?;
     socket.local_addr().ok().map(|own| own.ip())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credentials::JoinerCredentials;
+    use crate::driver::SystemClock;
+    use crate::joiner::Joiner;
+    use crate::{MalformedCredentials, RoleKey};
+    use rendezvous_shared::api::{AttemptResponse, JoinerBody};
+    use rendezvous_shared::time::Clock;
+
+    fn udp(endpoints: &[&str]) -> UdpBody {
+        UdpBody { endpoints: endpoints.iter().map(|it| (*it).to_owned()).collect() }
+    }
+
+    #[tokio::test]
+    async fn each_family_that_is_wanted_and_served_is_a_way() {
+        let both = udp(&["[::1]:7", "127.0.0.1:7", "127.0.0.2:7"]);
+        let ways = |first: &str, second: Option<&str>| Ways {
+            first: first.parse().unwrap(),
+            second: second.map(|it| it.parse().unwrap()),
+        };
+        let found = find_ways(&both, Families::Any).await.unwrap();
+        assert_eq!(found, ways("127.0.0.1:7", Some("[::1]:7")));
+        assert_eq!(find_ways(&both, Families::V4).await.unwrap(), ways("127.0.0.1:7", None));
+        assert_eq!(find_ways(&both, Families::V6).await.unwrap(), ways("[::1]:7", None));
+        let error = find_ways(&udp(&["127.0.0.1:7"]), Families::V6).await.unwrap_err();
+        assert!(error.is_transient(), "another network may have a route: {error}");
+    }
+
+    fn credentials() -> Result<JoinerCredentials, MalformedCredentials> {
+        let text = "02".to_owned() + &"0".repeat(62);
+        let RoleKey { id, secret } = RoleKey::from_hex(&text, &text)?;
+        let body = AttemptResponse {
+            id: rendezvous_shared::id::AttemptId::from_bytes([1; 16]),
+            listing_id: rendezvous_shared::id::ListingId::from_bytes([1; 16]),
+            joiner: JoinerBody { key_id: id.to_hex(), secret: secret.to_hex() },
+            ttl_ms: 20_000,
+            expires_at: String::new(),
+            udp: udp(&[]),
+            instance: "1".to_owned(),
+        };
+        JoinerCredentials::from_response(&body, "127.0.0.1:7".parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn loopback_is_neither_a_candidate_nor_known_to_anybody() {
+        let clock = SystemClock::start();
+        let first = "127.0.0.1:7".parse().unwrap();
+        let joiner = Joiner::new(credentials().unwrap(), 1, clock.now());
+        let session = Session::bind(joiner, first, clock).await.unwrap();
+        let ways = Ways { first, second: None };
+        assert_eq!(ways.own(&session, true), OwnAddresses::default());
+    }
+}
