@@ -172,10 +172,10 @@ fn tell_attempt(whose: &str, event: &AttemptEvent) {
 
 /// Counted from when the attempt was open.
 fn tell_times(report: &JoinReport) {
-    let after = |at: Instant| at.since(report.created).as_millis();
+    let after = |at: Instant| at.since(report.created).as_secs_f64() * 1000.0;
     if let (Some(introduced), Some(connected)) = (report.introduced, report.connected) {
         line(format_args!(
-            "introduced after {} ms, connected after {} ms",
+            "introduced after {:.1} ms, connected after {:.1} ms",
             after(introduced),
             after(connected)
         ));
