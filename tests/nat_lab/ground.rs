@@ -37,7 +37,7 @@ const WATCH: &str = "
             type filter hook input priority filter;
             udp dport 7777 @th,104,8 != 0x01 meta nfproto ipv4 add @proved_4 { ip saddr . udp sport }
             udp dport 7777 @th,104,8 != 0x01 meta nfproto ipv6 add @proved_6 { ip6 saddr . udp sport }
-            udp dport 7777 udp sport 30000-39999 counter name from_new_ports
+            udp dport 7777 udp sport 20000-29999 counter name from_new_ports
         }
         set old_ports { type inet_service; size 64; }
         chain output {
