@@ -124,7 +124,10 @@ async fn serve(
                     }
                     HostEvent::PresenceRefused(refused) => return Err(format!("presence refused: {refused}")),
                     HostEvent::InstanceChanged { .. } => return Err("the server restarted".to_owned()),
-                    HostEvent::AttemptsPending | HostEvent::Draining | HostEvent::Closed { .. } => {}
+                    HostEvent::AttemptsPending
+                    | HostEvent::ChangeSecondPort
+                    | HostEvent::Draining
+                    | HostEvent::Closed { .. } => {}
                 }
             }
             answer = asked => {

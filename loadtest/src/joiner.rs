@@ -107,7 +107,7 @@ async fn course(mut session: Session<Witness<Joiner>>, id: AttemptId, host_over:
                         }
                     }
                     JoinerEvent::InstanceChanged { .. } => return ledger.lost(id, "server_restarted"),
-                    JoinerEvent::Proved { .. } => {}
+                    JoinerEvent::Proved { .. } | JoinerEvent::ChangeSecondPort => {}
                 }
             }
         }

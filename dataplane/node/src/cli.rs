@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use rendezvous_client::driver::{Families, Network};
 
 use crate::config::EngineName;
 
@@ -97,9 +98,29 @@ pub struct ServerArgs {
     /// Time between messages, in milliseconds.
     #[arg(long, default_value_t = 500, value_name = "MS")]
     pub interval_ms: u64,
+    /// Use IPv4 only.
+    #[arg(short = '4', long, conflicts_with = "ipv6")]
+    pub ipv4: bool,
+    /// Use IPv6 only.
+    #[arg(short = '6', long)]
+    pub ipv6: bool,
+    /// Do not name this machine's private addresses to a peer behind the same public address.
+    #[arg(long)]
+    pub no_lan: bool,
 }
 
 impl ServerArgs {
+    /// How the peer uses its networks.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        let families = match (self.ipv4, self.ipv6) {
+            (true, _) => Families::V4,
+            (_, true) => Families::V6,
+            _ => Families::Any,
+        };
+        Network { families, lan: !self.no_lan }
+    }
+
     /// Time between messages.
     #[must_use]
     pub fn interval(&self) -> Duration {

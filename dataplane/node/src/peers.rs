@@ -5,12 +5,13 @@ use std::time::Duration;
 use rendezvous_client::AttemptEvent;
 use rendezvous_client::control::{Browse, ControlClient, ControlError, ControlOptions};
 use rendezvous_client::driver::host::{HostNews, HostOptions};
-use rendezvous_client::driver::joiner::{JoinNews, JoinOptions, JoinOutcome};
+use rendezvous_client::driver::joiner::{JoinNews, JoinOptions, JoinOutcome, JoinReport};
 use rendezvous_client::driver::{DriverError, Messages, SystemClock, host, joiner};
 use rendezvous_client::host::HostEvent;
 use rendezvous_client::joiner::JoinerEvent;
 use rendezvous_shared::api::{AttemptRequest, RegisterRequest, VisibilityBody};
 use rendezvous_shared::id::ListingId;
+use rendezvous_shared::time::Instant;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
@@ -21,6 +22,7 @@ use crate::output::{complain, line};
 /// How often a joiner looks for a listing that is not there yet, and how many times.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 const LOOKS_MAX: u32 = 20;
+const NEW_PORT: &str = "nothing is heard from the server; trying another port";
 /// News that may wait to be printed.
 const NEWS_MAX: usize = 256;
 
@@ -38,7 +40,7 @@ pub fn run_host(args: &HostArgs) -> ExitCode {
                 slot: args.slot.clone(),
                 lease_ms: None,
             },
-            lan: [None; 2],
+            network: args.server.network(),
             messages: messages(&args.server),
             clock: SystemClock::start(),
         };
@@ -61,12 +63,13 @@ pub fn run_join(args: &JoinArgs) -> ExitCode {
             control,
             listing,
             request: AttemptRequest { note: args.note.clone(), ttl_ms: None },
-            lan: [None; 2],
+            network: args.server.network(),
             messages: messages(&args.server),
             clock: SystemClock::start(),
         };
         let stop = interrupted()?;
         let report = watched(|news| joiner::run(options, news, stop), tell_joiner).await?;
+        tell_times(&report);
         line(format_args!("sent {}, received {} messages", report.sent, report.received));
         match report.outcome {
             JoinOutcome::Connected | JoinOutcome::Stopped => Ok(ExitCode::Ok),
@@ -117,8 +120,11 @@ async fn find(control: &ControlClient, args: &JoinArgs) -> Result<Option<Listing
 
 fn tell_host(news: &HostNews) {
     match news {
-        HostNews::Registered { listing, join_code, server } => {
+        HostNews::Registered { listing, join_code, server, second } => {
             line(format_args!("listed as {listing}, datagrams go to {server}"));
+            if let Some(second) = second {
+                line(format_args!("and to {second}"));
+            }
             if let Some(code) = join_code {
                 line(format_args!("join code {code}"));
             }
@@ -129,6 +135,7 @@ fn tell_host(news: &HostNews) {
         HostNews::Event(stamped) => match &stamped.event {
             HostEvent::Attempt { attempt, event } => tell_attempt(&format!("{attempt}: "), event),
             HostEvent::Draining => line("the server is draining"),
+            HostEvent::ChangePort | HostEvent::ChangeSecondPort => line(NEW_PORT),
             HostEvent::PresenceRefused(refused) => complain(format_args!("presence refused: {refused}")),
             event => tracing::debug!(?event, "host"),
         },
@@ -141,6 +148,7 @@ fn tell_joiner(news: &JoinNews) {
         JoinNews::Event(stamped) => match &stamped.event {
             JoinerEvent::Attempt(event) => tell_attempt("", event),
             JoinerEvent::InstanceChanged { .. } => complain("the server restarted; the attempt is gone"),
+            JoinerEvent::ChangePort | JoinerEvent::ChangeSecondPort => line(NEW_PORT),
             event => tracing::debug!(?event, "joiner"),
         },
     }
@@ -159,6 +167,18 @@ fn tell_attempt(whose: &str, event: &AttemptEvent) {
         AttemptEvent::TimedOut => complain(format_args!("{whose}not introduced in time")),
         AttemptEvent::Closed => line(format_args!("{whose}the peer is gone")),
         AttemptEvent::Bound | AttemptEvent::Reported { .. } => tracing::debug!(?event, "attempt"),
+    }
+}
+
+/// Counted from when the attempt was open.
+fn tell_times(report: &JoinReport) {
+    let after = |at: Instant| at.since(report.created).as_secs_f64() * 1000.0;
+    if let (Some(introduced), Some(connected)) = (report.introduced, report.connected) {
+        line(format_args!(
+            "introduced after {:.1} ms, connected after {:.1} ms",
+            after(introduced),
+            after(connected)
+        ));
     }
 }
 

@@ -10,15 +10,17 @@ use rendezvous_shared::id::{AttemptId, Role};
 use rendezvous_shared::limits;
 use rendezvous_shared::time::Instant;
 use rendezvous_shared::wire::{
-    Ack, Bind, BoundAnswer, Cookie, Introduce, Kind, PeerDatagram, Report, ReportResult, Signed, WireEndpoint,
+    Ack, Bind, BoundAnswer, Cookie, Introduce, Kind, PeerDatagram, ReportResult, Signed, WireEndpoint,
 };
 use zerocopy::FromZeros;
 use zerocopy::byteorder::big_endian::U16;
 
 use crate::dialog::{BACKOFF_MIN, Dialog, SILENCES_MAX};
-use crate::machine::{Backoff, Bounded, Outbox, Recent, Transmit, jittered};
+use crate::machine::{Backoff, Bounded, Outbox, Recent, Transmit, in_ms, jittered};
 use crate::peer::{Link, LinkConfig, LinkEvent, SendRefusal};
 use crate::refusal::Refused;
+use crate::reporting::Reporting;
+use crate::second::{OtherFamily, Second};
 
 /// Longest distance between BINDs: an attempt lives 20 s.
 const BIND_BACKOFF_MAX: Duration = Duration::from_secs(2);
@@ -26,10 +28,6 @@ const BIND_BACKOFF_MAX: Duration = Duration::from_secs(2);
 const BINDS_PER_STEP: u32 = 4;
 /// The server's hint for the next BIND is held to this at least.
 const BIND_RETRY_MIN: Duration = Duration::from_millis(200);
-/// REPORTs sent for want of an ACK: about 6 s. It is a courtesy; the players are long connected.
-const REPORTS_MAX: u32 = 5;
-/// Longest distance between REPORTs.
-const REPORT_BACKOFF_MAX: Duration = Duration::from_secs(2);
 /// Events that wait.
 const EVENTS_MAX: usize = 512;
 
@@ -85,21 +83,12 @@ struct Binding {
     bound: bool,
     /// The same in every repeat: a BIND must not differ from the one the server holds.
     rtt_ms: Option<u16>,
-}
-
-#[derive(Debug)]
-struct Reporting {
-    result: ReportResult,
-    round_trip: Duration,
-    backoff: Backoff,
-    next_at: Instant,
-    tries: u32,
-    sent: Recent,
+    second: Second,
 }
 
 #[derive(Debug)]
 enum Stage {
-    Binding(Binding),
+    Binding(Box<Binding>),
     Linked { link: Box<Link>, report: Option<Box<Reporting>> },
     Ended,
 }
@@ -112,6 +101,8 @@ pub(crate) struct Course {
     secret: Secret,
     previous: Option<Secret>,
     deadline: Instant,
+    /// Which of its owner's ways to the server it takes.
+    pub(crate) way: usize,
     lan: [Option<Endpoint>; 2],
     keep_alive: Duration,
     stage: Stage,
@@ -124,22 +115,23 @@ pub(crate) struct Start {
     pub(crate) role: Role,
     pub(crate) secret: Secret,
     pub(crate) deadline: Instant,
+    pub(crate) way: usize,
     pub(crate) lan: [Option<Endpoint>; 2],
     pub(crate) keep_alive: Duration,
 }
 
 impl Course {
     pub(crate) fn new(start: Start, now: Instant) -> Self {
-        let [first, second] = start.lan.map(|lan| lan.filter(|it| is_lan_candidate(*it)));
         Self {
             attempt: start.attempt,
             role: start.role,
             secret: start.secret,
             previous: None,
             deadline: start.deadline,
-            lan: if first.is_some() { [first, second] } else { [second, None] },
+            way: start.way,
+            lan: candidates(start.lan),
             keep_alive: start.keep_alive,
-            stage: Stage::Binding(Binding {
+            stage: Stage::Binding(Box::new(Binding {
                 backoff: Backoff::new(BACKOFF_MIN, BIND_BACKOFF_MAX).with_patience(BINDS_PER_STEP),
                 next_at: now,
                 earliest: now,
@@ -147,8 +139,27 @@ impl Course {
                 sent: Recent::default(),
                 bound: false,
                 rtt_ms: None,
-            }),
+                second: Second::default(),
+            })),
             events: Bounded::new(EVENTS_MAX),
+        }
+    }
+
+    /// Other candidates, with another port: only before the server holds those of a BIND.
+    pub(crate) fn set_lan(&mut self, lan: [Option<Endpoint>; 2]) {
+        if let Stage::Binding(binding) = &mut self.stage
+            && !binding.bound
+        {
+            self.lan = candidates(lan);
+            binding.second = Second::default();
+        }
+    }
+
+    /// Whether the server may hold an endpoint of this side, bound or not told yet.
+    pub(crate) fn has_asked(&self) -> bool {
+        match &self.stage {
+            Stage::Binding(binding) => binding.rtt_ms.is_some(),
+            Stage::Linked { .. } | Stage::Ended => true,
         }
     }
 
@@ -175,7 +186,7 @@ impl Course {
     }
 
     /// Whether the server holds this side's endpoint, so that its port must stay.
-    pub(crate) const fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         match &self.stage {
             Stage::Binding(binding) => binding.bound,
             Stage::Linked { .. } | Stage::Ended => true,
@@ -214,10 +225,16 @@ impl Course {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Instant, dialog: &mut Dialog, out: &mut Outbox) {
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        dialog: &mut Dialog,
+        other: Option<OtherFamily>,
+        out: &mut Outbox,
+    ) {
         match &mut self.stage {
             Stage::Binding(_) if now >= self.deadline => self.end(AttemptEvent::TimedOut),
-            Stage::Binding(binding) if now >= binding.next_at => self.send_bind(now, dialog, out),
+            Stage::Binding(binding) if now >= binding.next_at => self.send_bind(now, dialog, other, out),
             Stage::Linked { link, .. } => {
                 link.handle_timeout(now);
                 self.drain_link(now, out);
@@ -263,6 +280,7 @@ impl Course {
             return self.end(AttemptEvent::Refused(refused));
         }
         binding.unanswered = 0;
+        binding.second.keep();
         binding.backoff.reset();
         let retry = Duration::from_millis(body.retry_ms.get().into());
         let retry = retry.clamp(BIND_RETRY_MIN, BIND_BACKOFF_MAX);
@@ -318,7 +336,7 @@ impl Course {
     /// ACK, if it answers a REPORT of this course.
     pub(crate) fn on_ack(&mut self, now: Instant, dialog: &mut Dialog, answer: &Signed<'_, Ack>) {
         let Stage::Linked { report: Some(report), .. } = &self.stage else { return };
-        let known = report.sent.find(answer.body.sequence.get()).is_some();
+        let known = report.has_sent(answer.body.sequence.get());
         if !known || !self.verifies(|secret| answer.verify(Direction::ToClient, secret)) {
             return;
         }
@@ -358,9 +376,16 @@ impl Course {
         self.events.push_over(event);
     }
 
-    fn send_bind(&mut self, now: Instant, dialog: &mut Dialog, out: &mut Outbox) {
+    fn send_bind(&mut self, now: Instant, dialog: &mut Dialog, other: Option<OtherFamily>, out: &mut Outbox) {
         let Stage::Binding(binding) = &mut self.stage else { return };
         let len = limits::BIND_LEN_MIN;
+        let (second, second_cookie) = match binding.second.decide(now, other, dialog.current_cookie(now)) {
+            Ok(second) => second,
+            Err(wait_until) => {
+                binding.next_at = wait_until;
+                return;
+            }
+        };
         let Some(proof) = dialog.proof(now, Kind::Bind, len) else {
             // No cookie: the owner is proving its address, or must begin to.
             dialog.seek(now);
@@ -381,8 +406,8 @@ impl Course {
             attempt: self.attempt.to_bytes(),
             rtt_ms: U16::new(rtt_ms),
             reserved: [0; 2],
-            second: WireEndpoint::NONE,
-            second_cookie: Cookie::new_zeroed(),
+            second: WireEndpoint::from(second),
+            second_cookie,
             lan: self.lan.map(WireEndpoint::from),
             probe_cookie: Cookie::new_zeroed(),
         };
@@ -423,10 +448,7 @@ impl Course {
                 self.events.push_over(event);
             }
             if let Some((result, round_trip)) = result {
-                let backoff = Backoff::new(BACKOFF_MIN, REPORT_BACKOFF_MAX);
-                let sent = Recent::default();
-                *report =
-                    Some(Box::new(Reporting { result, round_trip, backoff, next_at: now, tries: 0, sent }));
+                *report = Some(Box::new(Reporting::new(result, round_trip, now)));
             }
         }
     }
@@ -436,23 +458,10 @@ impl Course {
         if now < report.next_at {
             return;
         }
-        if report.tries >= REPORTS_MAX {
+        if report.is_spent() {
             return self.finish_report(false);
         }
-        report.tries += 1;
-        report.next_at = now.after(report.backoff.next(&mut dialog.rng));
-        let len = limits::REPORT_LEN_MIN;
-        let Some(proof) = dialog.proof(now, Kind::Report, len) else { return };
-        report.sent.push(proof.sequence.get(), now);
-        let body = Report {
-            proof,
-            attempt: self.attempt.to_bytes(),
-            result: report.result.to_byte(),
-            reserved: [0; 1],
-            rtt_ms: U16::new(in_ms(report.round_trip)),
-            reserved_2: [0; 4],
-        };
-        out.push(Transmit::sealed(dialog.server(), &body, len, Direction::ToServer, &self.secret));
+        report.send(now, self.attempt, &self.secret, dialog, out);
     }
 
     fn finish_report(&mut self, acknowledged: bool) {
@@ -463,6 +472,8 @@ impl Course {
     }
 }
 
-fn in_ms(duration: Duration) -> u16 {
-    u16::try_from(duration.as_millis()).unwrap_or(u16::MAX)
+/// Those that are private, the first first.
+fn candidates(lan: [Option<Endpoint>; 2]) -> [Option<Endpoint>; 2] {
+    let [first, second] = lan.map(|lan| lan.filter(|it| is_lan_candidate(*it)));
+    if first.is_some() { [first, second] } else { [second, None] }
 }

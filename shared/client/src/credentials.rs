@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rendezvous_shared::api::{AttemptResponse, PresenceBody, RegisterResponse};
 use rendezvous_shared::credential::{KeyId, Secret};
-use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::endpoint::{Endpoint, Family};
 use rendezvous_shared::id::{AttemptId, InstanceId};
 
 /// An answer of the control plane whose credential cannot be read.
@@ -42,6 +42,26 @@ impl RoleKey {
     /// Which field is malformed.
     pub fn from_presence(body: &PresenceBody) -> Result<Self, MalformedCredentials> {
         Self::from_hex(&body.key_id, &body.secret)
+    }
+}
+
+/// What a machine knows of its own addresses, each with the port of the socket of its family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnAddresses {
+    /// Where everybody sees it over IPv4: a global address of an interface of its own.
+    pub v4: Option<Endpoint>,
+    /// The same over IPv6.
+    pub v6: Option<Endpoint>,
+    /// Candidates within its own network; what is not private is left out.
+    pub lan: [Option<Endpoint>; 2],
+}
+
+impl OwnAddresses {
+    pub(crate) const fn in_family(&self, family: Family) -> Option<Endpoint> {
+        match family {
+            Family::V4 => self.v4,
+            Family::V6 => self.v6,
+        }
     }
 }
 

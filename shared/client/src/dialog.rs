@@ -200,17 +200,14 @@ impl Dialog {
         }
     }
 
-    /// When the cookie held is no longer used.
-    pub(crate) fn cookie_until(&self) -> Option<Instant> {
-        self.cookie.map(|(_, received)| received.after(COOKIE_AGE_MAX))
+    /// The cookie held, while it can be used.
+    pub(crate) fn current_cookie(&self, now: Instant) -> Option<Cookie> {
+        self.cookie.filter(|(_, received)| now.since(*received) < COOKIE_AGE_MAX).map(|(cookie, _)| cookie)
     }
 
     /// Starts a request with the next sequence; `None` without a usable cookie.
     pub(crate) fn proof(&mut self, now: Instant, kind: Kind, len: usize) -> Option<Proof> {
-        let (cookie, received) = self.cookie?;
-        if now.since(received) >= COOKIE_AGE_MAX {
-            return None;
-        }
+        let cookie = self.current_cookie(now)?;
         self.sequence += 1;
         Some(Proof {
             header: Header::new(kind, len),

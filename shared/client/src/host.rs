@@ -1,4 +1,5 @@
-//! The host: keeps one address proved and answers joiners, many at once, on one socket. Sans-IO.
+//! The host: keeps its address proved, in one family or both, and answers joiners, many at once, on one socket of each
+//! family. Sans-IO.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -9,16 +10,16 @@ use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, InstanceId, Role};
 use rendezvous_shared::limits;
 use rendezvous_shared::time::Instant;
-use rendezvous_shared::wire::{
-    Ack, AckFlags, Answer, Bye, Challenge, Kind, Notice, Presence, Signed, parse_answer, parse_peer,
-};
+use rendezvous_shared::wire::{Ack, AckFlags, Answer, Challenge, Notice, Signed, parse_answer, parse_peer};
 
 use crate::course::{AttemptEvent, Course, Start};
-use crate::credentials::{HostCredentials, RoleKey};
-use crate::dialog::{BACKOFF_MAX, BACKOFF_MIN, Challenged, Dialog, SILENCES_MAX};
-use crate::machine::{Backoff, Bounded, Machine, Outbox, Recent, Transmit};
+use crate::credentials::{HostCredentials, OwnAddresses, RoleKey};
+use crate::dialog::{Challenged, Dialog};
+use crate::machine::{Bounded, Machine, Outbox, Transmit};
 use crate::peer::{KEEP_ALIVE_DEFAULT, SendRefusal};
 use crate::refusal::Refused;
+use crate::second::OtherFamily;
+use crate::way::Way;
 
 /// Attempts that are being bound or punched at once; the server's budget for a host is 20 a second, burst 40.
 pub const PENDING_MAX: usize = 64;
@@ -57,6 +58,8 @@ pub enum HostEvent {
     /// Nothing is heard from the server; another local port may help. Told only while no introduction and no link
     /// is under way: they would die with the port. It follows once they are over, if still nothing is heard.
     ChangePort,
+    /// As [`HostEvent::ChangePort`], of the socket of the other family.
+    ChangeSecondPort,
     /// The server began to drain; told once for each instance.
     Draining,
     /// An attempt waits whose NOTICE may have been lost: ask `GET /v1/listings/{id}/attempts` and hand the ids
@@ -90,15 +93,15 @@ enum Phase {
 /// A host. Its links outlive its credentials and the server.
 #[derive(Debug)]
 pub struct Host {
-    dialog: Dialog,
+    /// One for each family, the first always there. BYE goes the way that `bye_way` names.
+    ways: Vec<Way>,
+    bye_way: usize,
+    instance: InstanceId,
+    seed: u64,
     phase: Phase,
     keep_alive: Duration,
     lan: [Option<Endpoint>; 2],
     refresh: Duration,
-    presence_at: Instant,
-    presence_sent: Recent,
-    unanswered: u32,
-    backoff: Backoff,
     byes: u32,
     draining: bool,
     courses: BTreeMap<AttemptId, Course>,
@@ -113,15 +116,14 @@ impl Host {
     pub fn new(credentials: HostCredentials, seed: u64, now: Instant) -> Self {
         let HostCredentials { key, instance, server, refresh } = credentials;
         let mut host = Self {
-            dialog: Dialog::new(key, instance, server.into(), seed, now),
+            ways: vec![Way::new(Dialog::new(key, instance, server.into(), seed, now))],
+            bye_way: 0,
+            instance,
+            seed,
             phase: Phase::Active,
             keep_alive: KEEP_ALIVE_DEFAULT,
             lan: [None; 2],
             refresh: sane_refresh(refresh),
-            presence_at: Instant::MAX,
-            presence_sent: Recent::default(),
-            unanswered: 0,
-            backoff: Backoff::new(BACKOFF_MIN, BACKOFF_MAX),
             byes: 0,
             draining: false,
             courses: BTreeMap::new(),
@@ -131,6 +133,32 @@ impl Host {
         };
         host.handle_timeout(now);
         host
+    }
+
+    /// Keeps presence in the other address family, too, at the server's endpoint there; `None` ends that. What goes
+    /// to an address of that family must leave from a socket of its own.
+    pub fn set_second_server(&mut self, now: Instant, server: Option<SocketAddr>) {
+        self.drop_second();
+        if let Some(server) = server {
+            let key = self.ways[0].dialog.key.clone();
+            // Another stream of random numbers than the first way's: nonces tell the two apart.
+            let seed = self.seed.rotate_left(32) ^ u64::from(u32::MAX);
+            self.ways.push(Way::new(Dialog::new(key, self.instance, server.into(), seed, now)));
+        }
+        self.handle_timeout(now);
+    }
+
+    fn drop_second(&mut self) {
+        self.ways.truncate(1);
+        self.courses.values_mut().for_each(|course| course.way = 0);
+    }
+
+    /// Sets what is known of the host's own addresses; to be set again when a port changed.
+    pub fn set_own(&mut self, own: OwnAddresses) {
+        self.lan = own.lan;
+        for way in &mut self.ways {
+            way.own = own.in_family(way.dialog.server().family());
+        }
     }
 
     /// Sets the distance between keep-alives of links made from now on (zero for none).
@@ -145,41 +173,51 @@ impl Host {
 
     /// Goes on with the key of a renewal, also after a refusal of the one before. The same key changes nothing.
     pub fn update_key(&mut self, now: Instant, key: RoleKey) {
-        if key.id == self.dialog.key.id || !matches!(self.phase, Phase::Active | Phase::Halted) {
+        if key.id == self.ways[0].dialog.key.id || !matches!(self.phase, Phase::Active | Phase::Halted) {
             return;
         }
         self.phase = Phase::Active;
         for (attempt, course) in &mut self.courses {
             course.update_secret(key.secret.attempt_right(*attempt));
         }
-        self.dialog.update_key(key, now);
-        self.start(now);
+        for way in &mut self.ways {
+            way.dialog.update_key(key.clone(), now);
+            way.start(now);
+        }
     }
 
-    /// Starts over after a new registration; attempts not yet introduced are gone, links go on.
+    /// Starts over after a new registration, in one family until [`Host::set_second_server`]; attempts not yet
+    /// introduced are gone, links go on.
     pub fn replace(&mut self, now: Instant, credentials: HostCredentials) {
         let HostCredentials { key, instance, server, refresh } = credentials;
-        self.dialog.replace(key, instance, server.into(), now);
+        self.courses.values_mut().for_each(Course::lose_server);
+        self.drop_second();
+        self.ways[0].dialog.replace(key, instance, server.into(), now);
+        self.ways[0].start(now);
+        self.instance = instance;
         self.refresh = sane_refresh(refresh);
         self.draining = false;
-        self.courses.values_mut().for_each(Course::lose_server);
-        self.start(now);
         self.phase = Phase::Active;
         self.handle_timeout(now);
     }
 
     /// Binds to an attempt learned over HTTP rather than by NOTICE. Known ones are left as they are.
     pub fn bind(&mut self, now: Instant, attempt: AttemptId, remaining: Duration) {
+        let way = self.ways.iter().position(|way| way.is_proved(now)).unwrap_or_default();
+        self.bind_by(now, way, attempt, remaining);
+    }
+
+    fn bind_by(&mut self, now: Instant, way: usize, attempt: AttemptId, remaining: Duration) {
         let pending = self.courses.values().filter(|course| !course.is_connected()).count();
         let full = pending >= PENDING_MAX || self.courses.len() >= LINKS_MAX;
         let known = self.courses.contains_key(&attempt) || self.ended.iter().any(|it| *it == attempt);
         if self.phase != Phase::Active || full || known {
             return;
         }
-        let secret = self.dialog.key.secret.attempt_right(attempt);
+        let secret = self.ways[0].dialog.key.secret.attempt_right(attempt);
         let deadline = now.after(remaining.min(limits::ATTEMPT_MAX));
-        let start =
-            Start { attempt, role: Role::Host, secret, deadline, lan: self.lan, keep_alive: self.keep_alive };
+        let (lan, keep_alive) = (self.lan, self.keep_alive);
+        let start = Start { attempt, role: Role::Host, secret, deadline, way, lan, keep_alive };
         self.courses.insert(attempt, Course::new(start, now));
     }
 
@@ -202,11 +240,13 @@ impl Host {
     /// Ends presence with BYE; [`HostEvent::Closed`] follows within a second. Links end at once.
     pub fn close(&mut self, now: Instant) {
         self.courses.values_mut().for_each(Course::close);
-        if self.phase == Phase::Active && self.dialog.cookie_until().is_some_and(|until| now < until) {
+        let proved = self.ways.iter().position(|way| way.is_proved(now));
+        if self.phase == Phase::Active
+            && let Some(proved) = proved
+        {
             self.phase = Phase::Closing;
-            self.presence_sent.clear();
-            self.presence_at = now;
-            self.backoff.reset();
+            self.bye_way = proved;
+            self.ways[proved].start_bye(now);
             self.handle_timeout(now);
         } else if self.phase != Phase::Closed {
             self.finish(false);
@@ -225,18 +265,10 @@ impl Host {
         self.phase == Phase::Halted
     }
 
-    /// Whether the address is proved and PRESENCE is being answered.
+    /// Whether the address is proved and PRESENCE is being answered, in one family at least.
     #[must_use]
     pub fn is_present(&self) -> bool {
-        self.phase == Phase::Active && !self.dialog.seeking() && self.unanswered < SILENCES_MAX
-    }
-
-    fn start(&mut self, now: Instant) {
-        self.presence_sent.clear();
-        self.presence_at = Instant::MAX;
-        self.unanswered = 0;
-        self.backoff.reset();
-        self.dialog.seek(now);
+        self.phase == Phase::Active && self.ways.iter().any(Way::is_present)
     }
 
     fn finish(&mut self, acknowledged: bool) {
@@ -244,40 +276,42 @@ impl Host {
         self.events.push_over(HostEvent::Closed { acknowledged });
     }
 
-    fn on_answer(&mut self, now: Instant, bytes: &[u8]) {
+    fn on_answer(&mut self, now: Instant, by: usize, bytes: &[u8]) {
         let Ok(answer) = parse_answer(bytes) else { return };
+        let way = &mut self.ways[by];
         match answer {
-            Answer::Challenge(challenge) => self.on_challenge(now, challenge),
-            Answer::Ack(ack) if ack.body.session.get() == self.dialog.session() => self.on_ack(now, &ack),
+            Answer::Challenge(challenge) => self.on_challenge(now, by, challenge),
+            Answer::Ack(ack) if ack.body.session.get() == way.dialog.session() => self.on_ack(now, by, &ack),
             Answer::Ack(_) => {}
-            Answer::Notice(notice) => self.on_notice(now, &notice),
+            Answer::Notice(notice) => self.on_notice(now, by, &notice),
             Answer::Bound(bound) => {
-                if let Some(course) = self.courses.get_mut(&AttemptId::from_bytes(bound.body.attempt)) {
-                    course.on_bound(now, &mut self.dialog, &bound);
+                if let Some(course) = course_by(&mut self.courses, by, bound.body.attempt) {
+                    course.on_bound(now, &mut way.dialog, &bound);
                 }
             }
             Answer::Introduce(it) => {
-                if let Some(course) = self.courses.get_mut(&AttemptId::from_bytes(it.body.attempt)) {
-                    course.on_introduce(now, &mut self.dialog, &it, &mut self.out);
+                if let Some(course) = course_by(&mut self.courses, by, it.body.attempt) {
+                    course.on_introduce(now, &mut way.dialog, &it, &mut self.out);
                 }
             }
         }
     }
 
-    fn on_challenge(&mut self, now: Instant, challenge: &Challenge) {
+    fn on_challenge(&mut self, now: Instant, by: usize, challenge: &Challenge) {
         if self.phase != Phase::Active {
             return;
         }
-        let sought = self.dialog.seeking();
-        match self.dialog.on_challenge(now, challenge) {
+        let way = &mut self.ways[by];
+        let sought = way.dialog.seeking();
+        match way.dialog.on_challenge(now, challenge) {
             Challenged::Ignored => {}
             // The answer to a HELLO out of turn. The repeats of PRESENCE keep their pace, or a server that
             // answers HELLO and nothing else would be asked without pause.
             Challenged::Proved if !sought => {}
             Challenged::Proved => {
-                self.presence_at = now;
-                self.unanswered = 0;
-                self.courses.values_mut().for_each(|course| course.on_proved(now));
+                way.on_proved(now);
+                let courses = self.courses.values_mut().filter(|course| course.way == by);
+                courses.for_each(|course| course.on_proved(now));
             }
             Challenged::OtherInstance(instance) => {
                 self.events.push_over(HostEvent::InstanceChanged { instance });
@@ -285,21 +319,18 @@ impl Host {
         }
     }
 
-    fn on_ack(&mut self, now: Instant, ack: &Signed<'_, Ack>) {
+    fn on_ack(&mut self, now: Instant, by: usize, ack: &Signed<'_, Ack>) {
         let body = ack.body;
-        let Some(sent) = self.presence_sent.find(body.sequence.get()) else {
-            for course in self.courses.values_mut() {
-                course.on_ack(now, &mut self.dialog, ack);
+        let way = &mut self.ways[by];
+        let Some(sent) = way.sent_at(body.sequence.get()) else {
+            for course in self.courses.values_mut().filter(|course| course.way == by) {
+                course.on_ack(now, &mut way.dialog, ack);
             }
             return;
         };
-        if !self.dialog.verifies(|secret| ack.verify(Direction::ToClient, secret)) {
+        if !way.on_ack(now, ack) {
             return;
         }
-        self.presence_sent.clear();
-        self.unanswered = 0;
-        self.backoff.reset();
-        self.dialog.learn_cookie(now, body.cookie);
         if self.phase == Phase::Closing {
             return self.finish(true);
         }
@@ -307,9 +338,7 @@ impl Host {
         if refused.is_none() && body.refresh_ms.get() > 0 {
             self.refresh = sane_refresh(Duration::from_millis(body.refresh_ms.get().into()));
         }
-        // A tenth to a fifth early: hosts spread, and none is ever late by its own doing.
-        let early = self.refresh.mul_f64(rand::RngExt::random_range(&mut self.dialog.rng, 0.8..0.9));
-        self.presence_at = now.after(early);
+        way.plan(now, self.refresh);
         if let Some(refused) = refused {
             if refused.is_gone() {
                 self.phase = Phase::Halted;
@@ -332,53 +361,41 @@ impl Host {
         }
     }
 
-    fn on_notice(&mut self, now: Instant, notice: &Signed<'_, Notice>) {
-        if !self.dialog.verifies(|secret| notice.verify(Direction::ToClient, secret)) {
+    fn on_notice(&mut self, now: Instant, by: usize, notice: &Signed<'_, Notice>) {
+        let dialog = &mut self.ways[by].dialog;
+        if !dialog.verifies(|secret| notice.verify(Direction::ToClient, secret)) {
             return;
         }
-        self.dialog.learn_cookie(now, notice.body.cookie);
+        dialog.learn_cookie(now, notice.body.cookie);
         let remaining = Duration::from_millis(notice.body.remaining_ms.get().into());
-        self.bind(now, AttemptId::from_bytes(notice.body.attempt), remaining);
-    }
-
-    fn poll_presence(&mut self, now: Instant) {
-        if self.dialog.seeking() || now < self.presence_at {
-            return;
-        }
-        let len = limits::PRESENCE_LEN_MIN;
-        let silent = self.unanswered >= SILENCES_MAX;
-        let proof = if silent { None } else { self.dialog.proof(now, Kind::Presence, len) };
-        let Some(proof) = proof else {
-            // The back-off goes on: only an ACK shows that PRESENCE gets through.
-            self.presence_at = Instant::MAX;
-            return self.dialog.seek(now);
-        };
-        self.presence_sent.push(proof.sequence.get(), now);
-        let presence = Presence { proof };
-        let (server, secret) = (self.dialog.server(), &self.dialog.key.secret);
-        self.out.push(Transmit::sealed(server, &presence, len, Direction::ToServer, secret));
-        if self.unanswered > 0 {
-            // A restarted server is silent to an old key and says who it is only in a CHALLENGE: asking with the
-            // first repeat instead of after three silences brings a host back seconds earlier.
-            self.dialog.send_hello(now, &mut self.out);
-        }
-        self.unanswered += 1;
-        self.presence_at = now.after(self.backoff.next(&mut self.dialog.rng));
+        self.bind_by(now, by, AttemptId::from_bytes(notice.body.attempt), remaining);
     }
 
     fn poll_bye(&mut self, now: Instant) {
-        if now < self.presence_at {
+        let way = &mut self.ways[self.bye_way];
+        if now < way.bye_at() {
             return;
         }
-        let len = limits::REPORT_LEN_MIN;
-        let proof = if self.byes < BYES_MAX { self.dialog.proof(now, Kind::Bye, len) } else { None };
-        let Some(proof) = proof else { return self.finish(false) };
-        self.byes += 1;
-        self.presence_sent.push(proof.sequence.get(), now);
-        let bye = Bye { proof };
-        let (server, secret) = (self.dialog.server(), &self.dialog.key.secret);
-        self.out.push(Transmit::sealed(server, &bye, len, Direction::ToServer, secret));
-        self.presence_at = now.after(BACKOFF_MIN);
+        if self.byes < BYES_MAX && way.send_bye(now, &mut self.out) {
+            self.byes += 1;
+        } else {
+            self.finish(false);
+        }
+    }
+
+    /// This side's endpoint in the other family than that of way `by`, where the server would find it.
+    fn other_family(&self, now: Instant, by: usize) -> Option<OtherFamily> {
+        let other = self.ways.get(1 - by)?;
+        let cookie = other.dialog.current_cookie(now)?;
+        Some(OtherFamily { own: other.own?, cookie: Some(cookie) })
+    }
+
+    fn poll_courses(&mut self, now: Instant) {
+        let others = [self.other_family(now, 0), self.other_family(now, 1)];
+        for course in self.courses.values_mut() {
+            let dialog = &mut self.ways[course.way].dialog;
+            course.handle_timeout(now, dialog, others[course.way], &mut self.out);
+        }
     }
 
     fn forget_ended(&mut self) {
@@ -398,8 +415,8 @@ impl Machine for Host {
 
     fn handle_datagram(&mut self, now: Instant, from: SocketAddr, bytes: &[u8]) {
         let from = Endpoint::from(from);
-        if from == self.dialog.server() {
-            self.on_answer(now, bytes);
+        if let Some(by) = self.ways.iter().position(|way| way.dialog.server() == from) {
+            self.on_answer(now, by, bytes);
         } else if let Ok(datagram) = parse_peer(bytes)
             && let Some(course) = self.courses.get_mut(&datagram.attempt)
         {
@@ -411,19 +428,17 @@ impl Machine for Host {
     fn handle_timeout(&mut self, now: Instant) {
         self.forget_ended();
         match self.phase {
-            Phase::Active => {
-                self.poll_presence(now);
-                self.dialog.poll_hello(now, &mut self.out);
-            }
+            Phase::Active => self.ways.iter_mut().for_each(|way| way.poll(now, &mut self.out)),
             Phase::Closing => self.poll_bye(now),
             Phase::Halted | Phase::Closed => {}
         }
-        for course in self.courses.values_mut() {
-            course.handle_timeout(now, &mut self.dialog, &mut self.out);
-        }
+        self.poll_courses(now);
         let port_is_free = self.phase == Phase::Active && self.courses.values().all(Course::is_done);
-        if port_is_free && self.dialog.take_port_change() {
-            self.events.push_over(HostEvent::ChangePort);
+        let told = [HostEvent::ChangePort, HostEvent::ChangeSecondPort];
+        for (way, event) in self.ways.iter_mut().zip(told).filter(|_| port_is_free) {
+            if way.dialog.take_port_change() {
+                self.events.push_over(event);
+            }
         }
     }
 
@@ -441,8 +456,8 @@ impl Machine for Host {
 
     fn next_timeout(&self) -> Instant {
         let own = match self.phase {
-            Phase::Active if self.dialog.seeking() => self.dialog.hello_at(),
-            Phase::Active | Phase::Closing => self.presence_at,
+            Phase::Active => self.ways.iter().map(Way::next_timeout).fold(Instant::MAX, Instant::min),
+            Phase::Closing => self.ways[self.bye_way].bye_at(),
             Phase::Halted | Phase::Closed => Instant::MAX,
         };
         self.courses.values().map(Course::next_timeout).fold(own, Instant::min)
@@ -451,6 +466,15 @@ impl Machine for Host {
     fn wants_new_port(event: &HostEvent) -> bool {
         *event == HostEvent::ChangePort
     }
+
+    fn wants_new_second_port(event: &HostEvent) -> bool {
+        *event == HostEvent::ChangeSecondPort
+    }
+}
+
+/// The course of `attempt`, if it takes way `by`.
+fn course_by(courses: &mut BTreeMap<AttemptId, Course>, by: usize, attempt: [u8; 16]) -> Option<&mut Course> {
+    courses.get_mut(&AttemptId::from_bytes(attempt)).filter(|course| course.way == by)
 }
 
 /// The refresh asked for, held to what neither floods the server nor loses the presence.

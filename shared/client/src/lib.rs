@@ -13,7 +13,7 @@
 //! All of them are used through the trait [`Machine`].
 //!
 //! What this crate cannot do: it relays nothing, it encrypts no messages (the punch secret authenticates them,
-//! no more), speaks only plain HTTP to the control plane, and binds one address family per socket.
+//! no more), speaks only plain HTTP to the control plane, and cannot learn how a NAT maps its ports.
 #![forbid(unsafe_code)]
 
 pub mod control;
@@ -26,8 +26,11 @@ pub mod joiner;
 mod machine;
 pub mod peer;
 mod refusal;
+mod reporting;
+mod second;
+mod way;
 
 pub use course::AttemptEvent;
-pub use credentials::{HostCredentials, JoinerCredentials, MalformedCredentials, RoleKey};
+pub use credentials::{HostCredentials, JoinerCredentials, MalformedCredentials, OwnAddresses, RoleKey};
 pub use machine::{Machine, TRANSMIT_LEN_MAX, Transmit};
 pub use refusal::Refused;

@@ -42,6 +42,11 @@ pub trait Machine {
 
     /// Whether `event` asks for a new local port; [`driver::Session`](crate::driver::Session) then rebinds.
     fn wants_new_port(event: &Self::Event) -> bool;
+
+    /// The same for the socket of the other address family, where there is one.
+    fn wants_new_second_port(_: &Self::Event) -> bool {
+        false
+    }
 }
 
 /// A datagram to send.
@@ -203,4 +208,9 @@ impl Recent {
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
+}
+
+/// `duration` as a datagram holds it; what is longer counts as the longest.
+pub(crate) fn in_ms(duration: Duration) -> u16 {
+    u16::try_from(duration.as_millis()).unwrap_or(u16::MAX)
 }

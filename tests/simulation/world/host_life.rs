@@ -54,7 +54,10 @@ impl World {
             }
             HostEvent::Closed { .. } if leaves || host.listing.is_none() => host.stop(),
             HostEvent::Closed { .. } => self.host_asks(at, Job::Delete),
-            HostEvent::PresenceRefused(_) | HostEvent::Refreshed { .. } | HostEvent::Draining => {}
+            HostEvent::PresenceRefused(_)
+            | HostEvent::Refreshed { .. }
+            | HostEvent::ChangeSecondPort
+            | HostEvent::Draining => {}
         }
     }
 

@@ -66,7 +66,10 @@ impl World {
                     self.ask(Asker::Nobody, Transition::Report(Report { reporter, attempt, result }));
                 }
             }
-            JoinerEvent::ChangePort | JoinerEvent::Proved { .. } | JoinerEvent::InstanceChanged { .. } => {}
+            JoinerEvent::ChangePort
+            | JoinerEvent::ChangeSecondPort
+            | JoinerEvent::Proved { .. }
+            | JoinerEvent::InstanceChanged { .. } => {}
         }
     }
 

@@ -10,13 +10,13 @@ use rand::{RngExt, SeedableRng};
 use rendezvous_shared::api::{
     PendingResponse, RegisterRequest, RegisterResponse, RenewRequest, RenewResponse,
 };
-use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::ListingId;
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell, told,
+    Chatter, DriverError, Families, Messages, Network, Session, Stamped, SystemClock, Ways, random_seed,
+    tell, told, ways::find_ways,
 };
 use crate::control::{ControlClient, ControlError, IdempotencyKey};
 use crate::course::AttemptEvent;
@@ -43,8 +43,8 @@ pub struct HostOptions {
     pub control: ControlClient,
     /// The listing; with a slot, a restarted host takes over its own ghost.
     pub request: RegisterRequest,
-    /// Candidates within the own network.
-    pub lan: [Option<Endpoint>; 2],
+    /// Address families, and whether to name private addresses.
+    pub network: Network,
     /// What to send over each link.
     pub messages: Messages,
     /// For all stamps.
@@ -62,6 +62,8 @@ pub enum HostNews {
         join_code: Option<String>,
         /// Where its datagrams go.
         server: SocketAddr,
+        /// Where those of the other address family go.
+        second: Option<SocketAddr>,
     },
     /// The lease was renewed.
     Renewed {
@@ -81,7 +83,7 @@ pub enum HostNews {
 }
 
 enum Done {
-    Registered(Result<(Box<RegisterResponse>, SocketAddr), DriverError>),
+    Registered(Result<(Box<RegisterResponse>, Ways), DriverError>),
     Renewed(Result<RenewResponse, ControlError>),
     Pending(Result<PendingResponse, ControlError>),
 }
@@ -97,6 +99,7 @@ struct Running {
     options: HostOptions,
     news: mpsc::Sender<HostNews>,
     session: Session<Host>,
+    ways: Ways,
     /// Tries once: the repeats are made here, where the host's state may have changed meanwhile.
     control: ControlClient,
     listing: ListingId,
@@ -133,8 +136,9 @@ pub async fn run(
     let control = options.control.with_tries(1);
     let mut key = IdempotencyKey::random()?;
     let mut trouble = None;
-    let (response, server) = loop {
-        let attempt = register(control.clone(), options.request.clone(), key.clone());
+    let families = options.network.families;
+    let (response, ways) = loop {
+        let attempt = register(control.clone(), options.request.clone(), families, key.clone());
         let error = tokio::select! {
             () = told(&mut stop) => return Ok(()),
             registered = attempt => match registered {
@@ -158,9 +162,8 @@ pub async fn run(
         }
     };
     let now = options.clock.now();
-    let mut host = Host::new(HostCredentials::from_response(&response, server)?, seed, now);
-    host.set_lan(options.lan);
-    let session = Session::bind(host, server, options.clock).await?;
+    let host = Host::new(HostCredentials::from_response(&response, ways.first)?, seed, now);
+    let session = Session::bind(host, ways.first, options.clock).await?;
     let mut running = Running {
         listing: response.listing.id,
         version: response.lease.version,
@@ -173,12 +176,14 @@ pub async fn run(
         attempts_pending: false,
         chatter: Chatter::default(),
         trouble: None,
+        ways,
         options,
         news,
         session,
         rng,
     };
-    running.tell_registered(&response, server);
+    running.use_ways().await?;
+    running.tell_registered(&response);
     running.serve(&mut stop).await?;
     running.stop().await;
     Ok(())
@@ -207,11 +212,12 @@ fn is_spent(error: &DriverError) -> bool {
 async fn register(
     control: ControlClient,
     request: RegisterRequest,
+    families: Families,
     key: IdempotencyKey,
-) -> Result<(Box<RegisterResponse>, SocketAddr), DriverError> {
+) -> Result<(Box<RegisterResponse>, Ways), DriverError> {
     let response = control.register(&request, &key).await?;
-    let server = resolve(&response.udp).await?;
-    Ok((Box::new(response), server))
+    let ways = find_ways(&response.udp, families).await?;
+    Ok((Box::new(response), ways))
 }
 
 impl Running {
@@ -251,6 +257,7 @@ impl Running {
             HostEvent::InstanceChanged { .. } => self.ask_soon(),
             HostEvent::PresenceRefused(refused) if refused.is_gone() => self.ask_soon(),
             HostEvent::AttemptsPending => self.attempts_pending = true,
+            HostEvent::ChangePort | HostEvent::ChangeSecondPort => self.tell_own(),
             HostEvent::Attempt { attempt, event } => match event {
                 AttemptEvent::Connected { .. } => {
                     self.chatter.start(*attempt, self.options.messages, stamped.at);
@@ -264,20 +271,22 @@ impl Running {
 
     async fn on_done(&mut self, done: Done) -> Result<(), DriverError> {
         match done {
-            Done::Registered(Ok((response, server))) => {
+            Done::Registered(Ok((response, ways))) => {
                 self.register_key = None;
                 self.attempts_pending = false;
                 self.trouble = None;
-                let credentials = HostCredentials::from_response(&response, server)?;
-                if self.session.local_addr()?.is_ipv4() != server.is_ipv4() {
-                    self.session.rebind(server).await?;
+                let credentials = HostCredentials::from_response(&response, ways.first)?;
+                if self.session.local_addr()?.is_ipv4() != ways.first.is_ipv4() {
+                    self.session.rebind(ways.first).await?;
                 }
                 let (host, now) = self.session.machine_mut();
                 host.replace(now, credentials);
+                self.ways = ways;
+                self.use_ways().await?;
                 self.listing = response.listing.id;
                 self.version = response.lease.version;
                 self.renew_at = renewal(&response.lease.ttl_ms, now);
-                self.tell_registered(&response, server);
+                self.tell_registered(&response);
             }
             Done::Registered(Err(error)) if error.is_transient() || is_spent(&error) => {
                 if is_spent(&error) {
@@ -369,9 +378,10 @@ impl Running {
         self.register_earliest = at.after(ASK_INTERVAL);
         let pause = at.since(now);
         let (control, request) = (self.control.clone(), self.options.request.clone());
+        let families = self.options.network.families;
         let done = Box::pin(async move {
             tokio::time::sleep(pause).await;
-            Done::Registered(register(control, request, key).await)
+            Done::Registered(register(control, request, families, key).await)
         });
         self.job = Some(Job { may_wait: false, done });
         Ok(())
@@ -407,9 +417,26 @@ impl Running {
         }
     }
 
-    fn tell_registered(&self, response: &RegisterResponse, server: SocketAddr) {
-        let join_code = response.listing.join_code.clone();
-        tell(&self.news, HostNews::Registered { listing: response.listing.id, join_code, server });
+    fn tell_registered(&self, response: &RegisterResponse) {
+        let (listing, join_code) = (response.listing.id, response.listing.join_code.clone());
+        let Ways { first: server, second } = self.ways;
+        tell(&self.news, HostNews::Registered { listing, join_code, server, second });
+    }
+
+    /// Keeps presence where the server can be reached; the machine is in the first family already.
+    async fn use_ways(&mut self) -> Result<(), DriverError> {
+        let second = self.ways.second;
+        self.session.set_second(second).await?;
+        let (host, now) = self.session.machine_mut();
+        host.set_second_server(now, second);
+        self.tell_own();
+        Ok(())
+    }
+
+    /// The sockets have other ports than before.
+    fn tell_own(&mut self) {
+        let own = self.ways.own(&self.session, self.options.network.lan);
+        self.session.machine_mut().0.set_own(own);
     }
 
     /// BYE, then DELETE; neither is waited for beyond [`STOP_MAX`].

@@ -5,13 +5,13 @@ use core::pin::Pin;
 use core::time::Duration;
 
 use rendezvous_shared::api::AttemptRequest;
-use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::id::{AttemptId, ListingId};
 use rendezvous_shared::time::{Clock, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::{
-    Chatter, DriverError, Messages, Session, Stamped, SystemClock, random_seed, resolve, tell, told,
+    Chatter, DriverError, Messages, Network, Session, Stamped, SystemClock, Ways, random_seed, tell, told,
+    ways::find_ways,
 };
 use crate::control::{ControlClient, IdempotencyKey};
 use crate::course::AttemptEvent;
@@ -34,8 +34,8 @@ pub struct JoinOptions {
     pub listing: ListingId,
     /// Note and life of the attempt.
     pub request: AttemptRequest,
-    /// Candidates within the own network.
-    pub lan: [Option<Endpoint>; 2],
+    /// Address families, and whether to name private addresses.
+    pub network: Network,
     /// What to send once connected; the joiner ends when as many have come back, or 2 s after its last.
     pub messages: Messages,
     /// For all stamps.
@@ -104,12 +104,11 @@ pub async fn run(
     let key = IdempotencyKey::random()?;
     let response = options.control.create_attempt(options.listing, &options.request, &key).await?;
     let clock = options.clock;
-    let server = resolve(&response.udp).await?;
-    let credentials =
-        JoinerCredentials { lan: options.lan, ..JoinerCredentials::from_response(&response, server)? };
+    let ways = find_ways(&response.udp, options.network.families).await?;
+    let credentials = JoinerCredentials::from_response(&response, ways.first)?;
     let created = clock.now();
     tell(&news, JoinNews::Created { attempt: response.id });
-    let mut session = Session::bind(Joiner::new(credentials, random_seed()?, created), server, clock).await?;
+    let mut session = begin(&options, credentials, ways, created).await?;
     let mut report = JoinReport {
         attempt: response.id,
         outcome: JoinOutcome::Stopped,
@@ -138,6 +137,10 @@ pub async fn run(
                 if matches!(stamped.event, JoinerEvent::InstanceChanged { .. }) {
                     doubt.ask(stamped);
                     continue;
+                }
+                if matches!(stamped.event, JoinerEvent::ChangePort | JoinerEvent::ChangeSecondPort) {
+                    let own = ways.own(&session, options.network.lan);
+                    session.machine_mut().0.set_own(own);
                 }
                 let over = note(&mut report, &stamped, &mut chatter, options.messages);
                 tell(&news, JoinNews::Event(stamped));
@@ -169,6 +172,24 @@ pub async fn run(
     }
     session.flush();
     Ok(report)
+}
+
+/// A joiner with a socket for each family.
+async fn begin(
+    options: &JoinOptions,
+    credentials: JoinerCredentials,
+    ways: Ways,
+    now: Instant,
+) -> Result<Session<Joiner>, DriverError> {
+    let joiner = Joiner::new(credentials, random_seed()?, now);
+    let mut session = Session::bind(joiner, ways.first, options.clock).await?;
+    session.set_second(ways.second).await?;
+    if let Some(second) = ways.second {
+        session.machine_mut().0.set_second_server(now, second);
+    }
+    let own = ways.own(&session, options.network.lan);
+    session.machine_mut().0.set_own(own);
+    Ok(session)
 }
 
 /// Whether the server restarted, which a CHALLENGE claims without a MAC. Only the control plane's word counts; while
@@ -221,9 +242,10 @@ fn note(
 ) -> bool {
     let event = match &stamped.event {
         JoinerEvent::Attempt(event) => event,
-        JoinerEvent::Proved { .. } | JoinerEvent::ChangePort | JoinerEvent::InstanceChanged { .. } => {
-            return false;
-        }
+        JoinerEvent::Proved { .. }
+        | JoinerEvent::ChangePort
+        | JoinerEvent::ChangeSecondPort
+        | JoinerEvent::InstanceChanged { .. } => return false,
     };
     match event {
         AttemptEvent::Bound => false,

@@ -8,18 +8,18 @@ pub mod clock;
 pub mod host;
 pub mod joiner;
 mod session;
+pub mod ways;
 
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
-use rendezvous_shared::api::UdpBody;
 use rendezvous_shared::id::AttemptId;
 use rendezvous_shared::time::Instant;
 use tokio::sync::{mpsc, watch};
 
 pub use clock::SystemClock;
 pub use session::{Session, Stamped};
+pub use ways::{Families, Network, Ways, resolve};
 
 use crate::control::ControlError;
 use crate::credentials::MalformedCredentials;
@@ -34,7 +34,7 @@ pub enum DriverError {
     #[error(transparent)]
     Credentials(#[from] MalformedCredentials),
     /// The server's UDP endpoint cannot be used.
-    #[error("none of the server's UDP endpoints can be used: {0}")]
+    #[error("no route to any of the server's UDP endpoints: {0}")]
     NoEndpoint(String),
     /// The socket failed.
     #[error("the socket failed: {0}")]
@@ -70,22 +70,6 @@ impl Default for Messages {
     fn default() -> Self {
         Self { count: 10, interval: Duration::from_millis(500) }
     }
-}
-
-/// The first of the endpoints that resolves, IPv4 before IPv6.
-///
-/// # Errors
-/// [`DriverError::NoEndpoint`] with what was tried.
-pub async fn resolve(udp: &UdpBody) -> Result<SocketAddr, DriverError> {
-    let mut found = Vec::new();
-    for endpoint in udp.endpoints.iter().take(4) {
-        match endpoint.parse() {
-            Ok(address) => found.push(address),
-            Err(_) => found.extend(tokio::net::lookup_host(endpoint).await.into_iter().flatten().take(4)),
-        }
-    }
-    found.sort_by_key(SocketAddr::is_ipv6);
-    found.first().copied().ok_or_else(|| DriverError::NoEndpoint(udp.endpoints.join(", ")))
 }
 
 /// A seed from the system.

@@ -13,13 +13,16 @@ use crate::machine::{Machine, Transmit};
 /// Datagrams taken in one turn before events are handed out.
 const BURST_MAX: usize = 32;
 
-/// A machine with the socket and clock that drive it. Dropping it closes the socket.
+/// A machine with the sockets and clock that drive it: one socket, or one for each address family. Dropping it closes
+/// them.
 #[derive(Debug)]
 pub struct Session<M> {
     machine: M,
     socket: UdpSocket,
+    /// Of the other family.
+    second: Option<UdpSocket>,
     clock: SystemClock,
-    /// Not taken by the socket yet; the machine's own queue waits behind it.
+    /// Not taken by its socket yet; the machine's own queue waits behind it.
     stalled: Option<Transmit>,
 }
 
@@ -38,7 +41,8 @@ impl<M: Machine> Session<M> {
     /// # Errors
     /// What the system says to the bind.
     pub async fn bind(machine: M, server: SocketAddr, clock: SystemClock) -> io::Result<Self> {
-        Ok(Self { machine, socket: UdpSocket::bind(any_port(server)).await?, clock, stalled: None })
+        let socket = UdpSocket::bind(any_port(server)).await?;
+        Ok(Self { machine, socket, second: None, clock, stalled: None })
     }
 
     /// Moves to a new port, in the family of `server`.
@@ -48,6 +52,32 @@ impl<M: Machine> Session<M> {
     pub async fn rebind(&mut self, server: SocketAddr) -> io::Result<()> {
         self.socket = UdpSocket::bind(any_port(server)).await?;
         Ok(())
+    }
+
+    /// Has a socket of the other family, that of `server`, beside the first; none for `None`. One that is there and
+    /// fits stays.
+    ///
+    /// # Errors
+    /// What the system says to the bind.
+    pub async fn set_second(&mut self, server: Option<SocketAddr>) -> io::Result<()> {
+        match server {
+            None => self.second = None,
+            Some(server) => {
+                let held = self.second.as_ref().map(UdpSocket::local_addr).transpose()?;
+                if held.is_none_or(|held| held.is_ipv4() != server.is_ipv4()) {
+                    self.second = Some(UdpSocket::bind(any_port(server)).await?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The local port of the socket of the family of `like`, where there is one.
+    #[must_use]
+    pub fn local_port(&self, like: SocketAddr) -> Option<u16> {
+        let addresses = [Some(&self.socket), self.second.as_ref()].into_iter().flatten();
+        let mut addresses = addresses.filter_map(|socket| socket.local_addr().ok());
+        addresses.find(|it| it.is_ipv4() == like.is_ipv4()).map(|it| it.port())
     }
 
     /// The machine, to look at.
@@ -79,23 +109,43 @@ impl<M: Machine> Session<M> {
         loop {
             self.flush();
             if let Some(event) = self.machine.poll_event() {
+                // Bound before the old one is closed, so it cannot be the same port again. Not awaited: an event
+                // already taken must not be lost to a caller that drops this future.
                 if M::wants_new_port(&event) {
-                    // Bound before the old one is closed, so it cannot be the same port again. Not awaited: an event
-                    // already taken must not be lost to a caller that drops this future.
-                    let socket = std::net::UdpSocket::bind(any_port(self.socket.local_addr()?))?;
-                    socket.set_nonblocking(true)?;
-                    self.socket = UdpSocket::from_std(socket)?;
+                    self.socket = like(&self.socket)?;
+                }
+                if M::wants_new_second_port(&event)
+                    && let Some(second) = &self.second
+                {
+                    self.second = Some(like(second)?);
                 }
                 return Ok(Stamped { at: self.clock.now(), event });
             }
             let wait = self.clock.until(self.machine.next_timeout());
+            let second = async {
+                match &self.second {
+                    Some(second) => second.readable().await,
+                    None => core::future::pending().await,
+                }
+            };
+            let stalled = self.stalled.as_ref().and_then(|transmit| self.socket_for(transmit.to));
+            let writable = async {
+                match stalled {
+                    Some(socket) => socket.writable().await,
+                    None => core::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 readable = self.socket.readable() => {
                     readable?;
-                    self.receive();
+                    self.receive(false);
                 }
-                writable = self.socket.writable(), if self.stalled.is_some() => writable?,
+                readable = second => {
+                    readable?;
+                    self.receive(true);
+                }
+                writable = writable => writable?,
                 () = tokio::time::sleep(wait) => {}
             }
             self.machine.handle_timeout(self.clock.now());
@@ -107,7 +157,8 @@ impl<M: Machine> Session<M> {
     /// first HELLO to that would cost a back-off at every start.
     pub fn flush(&mut self) {
         while let Some(transmit) = self.stalled.take().or_else(|| self.machine.poll_transmit()) {
-            match self.socket.try_send_to(transmit.bytes(), transmit.to) {
+            let Some(socket) = self.socket_for(transmit.to) else { continue };
+            match socket.try_send_to(transmit.bytes(), transmit.to) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.stalled = Some(transmit);
@@ -118,11 +169,18 @@ impl<M: Machine> Session<M> {
         }
     }
 
-    fn receive(&mut self) {
+    /// The socket that reaches the family of `to`; without one a datagram counts as lost.
+    fn socket_for(&self, to: SocketAddr) -> Option<&UdpSocket> {
+        let fits = |socket: &&UdpSocket| socket.local_addr().is_ok_and(|own| own.is_ipv4() == to.is_ipv4());
+        [Some(&self.socket), self.second.as_ref()].into_iter().flatten().find(fits)
+    }
+
+    fn receive(&mut self, second: bool) {
         // One byte more than any datagram may have: what fills it was cut off or is too long.
         let mut buffer = [0; limits::DATAGRAM_LEN_MAX + 1];
         for _ in 0..BURST_MAX {
-            match self.socket.try_recv_from(&mut buffer) {
+            let socket = self.second.as_ref().filter(|_| second).unwrap_or(&self.socket);
+            match socket.try_recv_from(&mut buffer) {
                 Ok((len, from)) => self.machine.handle_datagram(self.clock.now(), from, &buffer[..len]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // ICMP errors of earlier sends; the datagram that caused them is lost, nothing else is.
@@ -131,6 +189,13 @@ impl<M: Machine> Session<M> {
             self.flush();
         }
     }
+}
+
+/// Another socket of the same family, on another port.
+fn like(socket: &UdpSocket) -> io::Result<UdpSocket> {
+    let socket = std::net::UdpSocket::bind(any_port(socket.local_addr()?))?;
+    socket.set_nonblocking(true)?;
+    UdpSocket::from_std(socket)
 }
 
 /// All addresses of the family of `like`, and a port of the system's choice.

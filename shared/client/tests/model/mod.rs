@@ -7,7 +7,7 @@ use std::time::Duration;
 use rendezvous_client::RoleKey;
 use rendezvous_client::driver::host::{HostNews, HostOptions};
 use rendezvous_client::driver::joiner::{JoinOptions, JoinReport};
-use rendezvous_client::driver::{Messages, SystemClock, joiner};
+use rendezvous_client::driver::{Messages, Network, SystemClock, joiner};
 use rendezvous_client::host::HostEvent;
 use rendezvous_shared::api::{
     AttemptBody, AttemptRequest, AttemptResponse, JoinerBody, LeaseBody, ListingBody, PhaseTimesBody,
@@ -282,7 +282,7 @@ pub fn host_options(http: &Http, clock: SystemClock) -> HostOptions {
             slot: Some("one".to_owned()),
             lease_ms: None,
         },
-        lan: [None; 2],
+        network: Network::default(),
         messages: Messages { count: 3, interval: Duration::from_millis(20) },
         clock,
     }
@@ -293,7 +293,7 @@ pub async fn join(http: &Http, listing: ListingId, clock: SystemClock) -> JoinRe
         control: http.client(),
         listing,
         request: AttemptRequest::default(),
-        lan: [None; 2],
+        network: Network::default(),
         messages: Messages { count: 3, interval: Duration::from_millis(20) },
         clock,
     };

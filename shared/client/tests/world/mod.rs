@@ -18,6 +18,8 @@ use server::Server;
 
 pub const HOST: &str = "203.0.114.1:4000";
 pub const JOINER: &str = "203.0.115.1:5000";
+pub const HOST_6: &str = "[2a01:1::1]:4001";
+pub const JOINER_6: &str = "[2a01:2::1]:5001";
 
 pub fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
@@ -98,12 +100,15 @@ impl World {
 
     fn collect(&mut self) {
         let mut out: Vec<(SocketAddr, Transmit)> = Vec::new();
+        let socket = |it: &Transmit, v4, v6| addr(if it.to.is_ipv4() { v4 } else { v6 });
         if let Some(host) = &mut self.host {
-            out.extend(std::iter::from_fn(|| host.poll_transmit()).map(|it| (addr(HOST), it)));
+            let sent = std::iter::from_fn(|| host.poll_transmit());
+            out.extend(sent.map(|it| (socket(&it, HOST, HOST_6), it)));
             self.host_events.extend(std::iter::from_fn(|| host.poll_event()));
         }
         if let Some(joiner) = &mut self.joiner {
-            out.extend(std::iter::from_fn(|| joiner.poll_transmit()).map(|it| (addr(JOINER), it)));
+            let sent = std::iter::from_fn(|| joiner.poll_transmit());
+            out.extend(sent.map(|it| (socket(&it, JOINER, JOINER_6), it)));
             self.joiner_events.extend(std::iter::from_fn(|| joiner.poll_event()));
         }
         for (from, transmit) in out {
@@ -111,7 +116,7 @@ impl World {
         }
         let pushes = self.server.as_mut().map(|server| server.due(self.now)).unwrap_or_default();
         for (to, bytes) in pushes {
-            self.fly(server::addr(), to, bytes);
+            self.fly(server::addr_for(to), to, bytes);
         }
     }
 
@@ -123,14 +128,14 @@ impl World {
     }
 
     fn deliver(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
-        if to == server::addr() {
+        if to == server::addr_for(to) {
             let answers = self.server.as_mut().map(|server| server.handle(self.now, from, bytes));
             for (to, bytes) in answers.unwrap_or_default() {
-                self.fly(server::addr(), to, bytes);
+                self.fly(server::addr_for(to), to, bytes);
             }
-        } else if to == addr(HOST) {
+        } else if [HOST, HOST_6].map(addr).contains(&to) {
             self.host.iter_mut().for_each(|host| host.handle_datagram(self.now, from, bytes));
-        } else if to == addr(JOINER) {
+        } else if [JOINER, JOINER_6].map(addr).contains(&to) {
             self.joiner.iter_mut().for_each(|joiner| joiner.handle_datagram(self.now, from, bytes));
         }
     }

@@ -22,10 +22,30 @@ pub fn addr() -> SocketAddr {
     super::addr("198.51.101.1:7777")
 }
 
+/// The server's endpoint in the family of `like`.
+pub fn addr_for(like: SocketAddr) -> SocketAddr {
+    if like.is_ipv4() { addr() } else { super::addr("[2a01:5e::1]:7777") }
+}
+
+/// What a role bound: where from, what it named, and its right.
+#[derive(Clone)]
+pub struct Bound {
+    pub at: SocketAddr,
+    pub second: Option<SocketAddr>,
+    pub lan: Vec<SocketAddr>,
+    secret: Secret,
+}
+
+impl Bound {
+    fn in_family_of(&self, like: SocketAddr) -> Option<SocketAddr> {
+        [Some(self.at), self.second].into_iter().flatten().find(|it| it.is_ipv4() == like.is_ipv4())
+    }
+}
+
 #[derive(Default)]
 struct Attempt {
     joiner_key: Option<KeyId>,
-    bound: BTreeMap<u8, (SocketAddr, Secret)>,
+    bound: BTreeMap<u8, Bound>,
     introduced: bool,
 }
 
@@ -33,14 +53,16 @@ pub struct Server {
     pub instance: InstanceId,
     master: MasterKey,
     host_key: Option<KeyId>,
-    host_at: Option<SocketAddr>,
+    host_at: BTreeMap<bool, SocketAddr>,
     attempts: BTreeMap<AttemptId, Attempt>,
-    highest: BTreeMap<[u8; 32], (u64, u64)>,
+    highest: BTreeMap<([u8; 32], bool), (u64, u64)>,
     planned: Vec<(Instant, SocketAddr, Vec<u8>)>,
     /// Answers BIND with this code.
     pub refuse_bind: Option<(u8, u8)>,
     /// Answers PRESENCE with this code.
     pub refuse_presence: Option<u8>,
+    /// Names of a second endpoint never fit what the server sees, as behind a translator.
+    pub sees_second_elsewhere: bool,
     /// Flags of each ACK.
     pub ack_flags: u8,
     pub introductions: usize,
@@ -56,12 +78,13 @@ impl Server {
             instance: InstanceId(instance),
             master: MasterKey::from_bytes([instance as u8; 32]),
             host_key: None,
-            host_at: None,
+            host_at: BTreeMap::new(),
             attempts: BTreeMap::new(),
             highest: BTreeMap::new(),
             planned: Vec::new(),
             refuse_bind: None,
             refuse_presence: None,
+            sees_second_elsewhere: false,
             ack_flags: 0,
             introductions: 0,
             reports: Vec::new(),
@@ -145,11 +168,11 @@ impl Server {
         if !fresh || !good || proof.key_id.instance() != self.instance {
             return false;
         }
-        let (session, highest) =
-            self.highest.get(proof.key_id.as_bytes()).copied().unwrap_or((proof.session.get(), 0));
+        let key: [u8; 32] = proof.key_id.as_bytes().try_into().unwrap();
+        let key = (key, from.is_ipv4());
+        let (session, highest) = self.highest.get(&key).copied().unwrap_or((proof.session.get(), 0));
         let newer = session != proof.session.get() || proof.sequence.get() > highest;
         if newer {
-            let key: [u8; 32] = proof.key_id.as_bytes().try_into().unwrap();
             self.highest.insert(key, (proof.session.get(), proof.sequence.get()));
         }
         newer
@@ -181,12 +204,23 @@ impl Server {
         match claim {
             Claim::Presence => {
                 let code = if self.host_key == Some(proof.key_id) { 0 } else { 1 };
-                self.host_at = Some(from);
+                self.host_at.insert(from.is_ipv4(), from);
                 vec![self.ack(now, from, &proof, self.refuse_presence.unwrap_or(code), &secret)]
             }
             Claim::Bind(it) => {
                 let role = proof.key_id.role().unwrap();
-                self.bind(now, from, &proof, role, it.attempt(), secret)
+                let at = |it: &WireEndpoint| it.get().map(SocketAddr::from);
+                let second = at(&it.second);
+                if let Some(second) = second {
+                    let issued = it.second_cookie.issued_ms.get();
+                    let good = self.cookie(&proof.key_id, second, issued).mac;
+                    if good != it.second_cookie.mac || self.sees_second_elsewhere {
+                        return Vec::new();
+                    }
+                }
+                let lan = it.lan.iter().filter_map(at).collect();
+                let bound = Bound { at: from, second, lan, secret };
+                self.bind(now, bound, &proof, role, it.attempt())
             }
             Claim::Report(it) => {
                 self.reports.push(it.result);
@@ -227,30 +261,32 @@ impl Server {
         Self::answer(to, &ack, secret)
     }
 
-    fn bind(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        proof: &Proof,
-        role: Role,
-        attempt: AttemptId,
-        secret: Secret,
-    ) -> Out {
-        let host = self.host_at.zip(self.host_key);
+    /// What `role` bound in `attempt`.
+    pub fn bound(&self, attempt: AttemptId, role: Role) -> Option<&Bound> {
+        self.attempts.get(&attempt)?.bound.get(&(role as u8))
+    }
+
+    fn bind(&mut self, now: Instant, bind: Bound, proof: &Proof, role: Role, attempt: AttemptId) -> Out {
+        let (from, secret) = (bind.at, bind.secret.clone());
+        let host_at = self.host_at.get(&from.is_ipv4()).or(self.host_at.values().next()).copied();
+        let host = host_at.zip(self.host_key);
         let Some(held) = self.attempts.get_mut(&attempt) else { return Vec::new() };
-        let (bound, _) = held.bound.entry(role as u8).or_insert((from, secret.clone()));
-        assert_eq!(*bound, from, "another endpoint");
+        let bound = held.bound.entry(role as u8).or_insert(bind.clone());
+        assert_eq!(
+            (bound.at, bound.second, &bound.lan),
+            (from, bind.second, &bind.lan),
+            "a BIND that differs"
+        );
         let waiting = held.bound.len() < 2;
         let joiner_key = held.joiner_key;
         if !waiting && self.refuse_bind.is_none() {
             let first = !std::mem::replace(&mut held.introduced, true);
             self.introductions += usize::from(first);
-            let roles: Vec<(u8, SocketAddr, Secret)> =
-                held.bound.iter().map(|(role, (at, secret))| (*role, *at, secret.clone())).collect();
+            let roles: Vec<(u8, Bound)> = held.bound.iter().map(|(role, it)| (*role, it.clone())).collect();
             let introduce = |own: usize| {
-                let (own_role, to, secret) = &roles[own];
+                let (own_role, side) = &roles[own];
                 let key = if *own_role == 1 { self.host_key } else { joiner_key }.unwrap();
-                let it = self.introduce(now, attempt, &key, *to, roles[1 - own].1, secret);
+                let it = self.introduce(now, attempt, &key, side, &roles[1 - own].1);
                 (*own_role == role as u8, it)
             };
             let answers = [introduce(0), introduce(1)];
@@ -299,14 +335,17 @@ impl Server {
         now: Instant,
         attempt: AttemptId,
         key: &KeyId,
-        to: SocketAddr,
-        peer: SocketAddr,
-        secret: &Secret,
+        own: &Bound,
+        peer: &Bound,
     ) -> (SocketAddr, Vec<u8>) {
+        let (to, secret) = (own.at, &own.secret);
+        let common = |like: Option<SocketAddr>| peer.in_family_of(like?).map(Endpoint::from);
+        let first = common(Some(own.at)).or(common(own.second)).expect("a common family");
         let introduce = Introduce {
             header: Header::new(Kind::Introduce, sealed_len::<Introduce>(0)),
             attempt: attempt.to_bytes(),
-            peer: WireEndpoint::from(Some(Endpoint::from(peer))),
+            peer: WireEndpoint::from(Some(first)),
+            peer_second: WireEndpoint::from(common(own.second).filter(|it| *it != first)),
             punch_masked: secret.mask(attempt, self.master.punch_secret(attempt)).to_bytes(),
             start_in_ms: U16::new(20),
             retry_ms: U16::new(100),
