@@ -8,6 +8,7 @@ mod lifecycle;
 mod manual_host;
 mod restart;
 mod retries;
+mod rings;
 
 use std::time::Duration;
 

@@ -167,3 +167,79 @@ fn ask(socket: &UdpSocket, token: &[u8; 32], ordinal: u64) -> Option<u8> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::os::fd::AsFd;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use crossbeam::channel::bounded;
+    use rendezvous_control::boundary::ReadyState;
+    use rendezvous_net::{SocketOptions, bind, wake_pair};
+
+    use super::*;
+    use crate::ring::ring_orders;
+
+    const TOKEN: [u8; 32] = [7; 32];
+
+    /// The socket of a ring that answers while `hears` says so.
+    fn ring(hears: Arc<AtomicBool>) -> RingHandle {
+        let socket = bind((Ipv4Addr::LOCALHOST, 0).into(), SocketOptions::default()).unwrap();
+        let own = UdpSocket::from(socket.as_fd().try_clone_to_owned().unwrap());
+        own.set_nonblocking(false).unwrap();
+        thread::spawn(move || {
+            let mut question = [0; 64];
+            while let Ok((len, from)) = own.recv_from(&mut question) {
+                assert_eq!(question[..32], TOKEN, "{len}");
+                if hears.load(Ordering::SeqCst) {
+                    let mut answer = [0; SelfProbe::ANSWER_LEN];
+                    answer[..8].copy_from_slice(&question[32..40]);
+                    own.send_to(&answer, from).unwrap();
+                }
+            }
+        });
+        let waker = wake_pair().unwrap().1;
+        RingHandle { name: RING_NAMES[0], control: ring_orders().0, waker, socket: Arc::new(socket) }
+    }
+
+    fn wait_for(readiness: &Readiness, state: ReadyState) {
+        for _ in 0..2_000 {
+            if readiness.get() == state {
+                return;
+            }
+            thread::park_timeout(Duration::from_millis(10));
+        }
+        panic!("{:?} and not {state:?}", readiness.get());
+    }
+
+    #[test]
+    fn a_deaf_ring_makes_it_not_ready_until_it_hears_again() {
+        let hears = Arc::new(AtomicBool::new(true));
+        let rings = [ring(Arc::clone(&hears))];
+        let (readiness, hearing) = (Arc::new(Readiness::new()), Arc::new(Hearing::default()));
+        readiness.set(ReadyState::Ready);
+        let listener = Listener {
+            token: TOKEN,
+            period: Duration::from_millis(20),
+            hearing: Arc::clone(&hearing),
+            readiness: Arc::clone(&readiness),
+            store_beat: Arc::default(),
+        };
+        let (stop, stopped) = bounded::<()>(0);
+        let thread = thread::spawn(move || listener.run(&rings, &stopped));
+        let heard = || hearing.rounds()[0].1;
+        while heard() < 3 {
+            thread::yield_now();
+        }
+        assert_eq!(readiness.get(), ReadyState::Ready);
+        hears.store(false, Ordering::SeqCst);
+        wait_for(&readiness, ReadyState::Deaf);
+        assert!(hearing.rounds()[1].1 >= u64::from(SILENT_ROUNDS));
+        hears.store(true, Ordering::SeqCst);
+        wait_for(&readiness, ReadyState::Ready);
+        drop(stop);
+        thread.join().unwrap();
+    }
+}
