@@ -11,6 +11,7 @@ mod introductions;
 mod listings;
 mod presences;
 mod proofs;
+mod reminders;
 mod revocations;
 
 use core::fmt;
@@ -135,6 +136,9 @@ impl Oracle {
             (Transition::GetListing(it), _) => self.on_get_listing(now, it, reply),
             (Transition::BrowseListings(it), Reply::Page(page)) => self.on_page(now, it, page),
             (Transition::Bind(it), _) => self.on_bind(now, it, reply),
+            (Transition::Remind(it), Reply::Reminded(reminder)) => {
+                self.on_reminded(now, it, reminder.as_ref())
+            }
             (Transition::Report(it), _) => self.on_report(now, it, reply),
             (Transition::CreateAttempt(it), _) => self.on_create(now, it, reply),
             (Transition::GetAttempt(it), _) => self.on_get_attempt(now, it, reply),

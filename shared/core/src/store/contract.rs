@@ -12,6 +12,7 @@ mod full;
 pub mod introduction;
 pub mod listings;
 pub mod presence;
+pub mod reminders;
 pub mod reports;
 pub mod revocations;
 pub mod time;
@@ -93,6 +94,9 @@ macro_rules! store_contract_tests {
                 other_keys_bind_nothing, lives_five_seconds_more, a_delayed_bind_binds_nothing,
                 a_voided_session_binds_nothing, a_long_session_binds,
                 others_are_told_from_the_address_they_asked;
+            reminders: a_host_is_reminded_where_it_is_now, a_host_is_reminded_of_what_waits,
+                peers_are_reminded_until_they_report, an_address_no_longer_proved_is_not_reminded,
+                they_change_nothing;
             reports: the_first_of_each_role_counts, both_finish_the_attempt, come_in_any_order,
                 repeated_ones_are_acknowledged, need_an_introduction, a_dead_key_reports_nothing;
             capacity: a_full_pool_of_listings_refuses, a_full_pool_of_listing_records_refuses,
