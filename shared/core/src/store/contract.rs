@@ -76,7 +76,8 @@ macro_rules! store_contract_tests {
             presence: visible_needs_lease_and_presence, replaced_whole_within_a_family,
                 families_end_on_their_own, a_host_is_told_in_its_joiners_family,
                 a_delayed_datagram_reinstates_nothing, the_newest_session_wins,
-                sequences_do_not_jump, bye_ends_presence_only, a_superseded_key_is_refused,
+                sequences_do_not_jump, bye_ends_presence_only, bye_outlives_what_was_sent_before_it,
+                a_repeated_bye_is_acknowledged, a_superseded_key_is_refused,
                 a_joiner_key_is_no_presence_key, a_waiting_joiner_is_told;
             attempts: need_a_joinable_listing, a_duplicate_returns_the_live_attempt,
                 a_key_reused_otherwise_conflicts, a_record_outlives_its_attempt,
