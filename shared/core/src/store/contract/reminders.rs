@@ -67,6 +67,8 @@ pub fn a_host_is_reminded_of_what_waits<H: Harness>(harness: &mut H) {
     assert_eq!(notice(&mut w, AttemptId::new(1, attempt.id.handle())), None, "there is none");
     let (host, attempt) = waiting(&mut w);
     assert!(notice(&mut w, attempt.id).is_some());
+    let never = AttemptId::new(attempt.id.tag() ^ 1, attempt.id.handle());
+    assert_eq!(notice(&mut w, never), None, "there never was such a one");
     w.sleep(LIFETIME - NANO);
     w.present(host.lease.presence_key, v4(1, 4000));
     assert!(notice(&mut w, attempt.id).is_some());
