@@ -4,8 +4,8 @@
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::id::{AttemptId, Handle, InstanceId, JoinCode, ListingId, RevocationId, Role};
 use rendezvous_shared::store::{
-    BindAnswer, EphemeralRendezvousStore, Introduction, LeaseGrant, ListingView, Notice, Reply,
-    RevocationView, Subject,
+    BindAnswer, EphemeralRendezvousStore, Introduction, LeaseGrant, ListingView, Notice, Push, Reminder,
+    Reply, RevocationView, Subject,
 };
 
 use crate::side::Side;
@@ -48,7 +48,10 @@ impl<S: EphemeralRendezvousStore> Side<S> {
                 page.revocations.sort_by_key(|it| it.id);
                 page.next_after.iter_mut().for_each(|it| self.revocation_place(it));
             }
-            Reply::Reported
+            Reply::Reminded(Some(Reminder::Notice(notice))) => self.notice(notice),
+            Reply::Reminded(Some(Reminder::Introduce(push))) => self.push(push),
+            Reply::Reminded(None)
+            | Reply::Reported
             | Reply::Deleted
             | Reply::Cancelled
             | Reply::Lifted
@@ -63,11 +66,15 @@ impl<S: EphemeralRendezvousStore> Side<S> {
             BindAnswer::Waiting { notice, .. } => notice.iter_mut().for_each(|it| self.notice(it)),
             BindAnswer::Introduced { own, peer } => {
                 self.introduction(own);
-                self.introduction(&mut peer.introduction);
-                self.key_place(&mut peer.key_id);
+                self.push(peer);
             }
             BindAnswer::Replayed { own } => self.introduction(own),
         }
+    }
+
+    fn push(&self, push: &mut Push) {
+        self.introduction(&mut push.introduction);
+        self.key_place(&mut push.key_id);
     }
 
     fn introduction(&self, introduction: &mut Introduction) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rendezvous_shared::counter::Label;
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, OutcomeKind, Pool, QuotaScope, Refusal};
-use rendezvous_shared::store::{Reply, StoreStats, TransitionKind};
+use rendezvous_shared::store::{Reminder, Reply, StoreStats, TransitionKind};
 
 use crate::REVOCATIONS;
 use crate::steps::Ask;
@@ -26,9 +26,20 @@ pub(crate) fn reply(reply: &Reply) {
         Reply::Refused(Refusal::StaleVersion { .. }) => {
             count("conflict", ConflictReason::StaleVersion.name(), 1)
         }
+        Reply::Reminded(reminder) => count("reminder", reminder_name(reminder.as_ref()), 1),
         Reply::Refused(Refusal::QuotaExceeded(scope)) => count("quota", scope.name(), 1),
         Reply::Refused(Refusal::CapacityExceeded(pool)) => count("pool", pool.name(), 1),
         _ => {}
+    }
+}
+
+const REMINDERS: [&str; 3] = ["notice", "introduce", "nothing"];
+
+const fn reminder_name(reminder: Option<&Reminder>) -> &'static str {
+    match reminder {
+        Some(Reminder::Notice(_)) => REMINDERS[0],
+        Some(Reminder::Introduce(_)) => REMINDERS[1],
+        None => REMINDERS[2],
     }
 }
 
@@ -65,6 +76,8 @@ pub(crate) fn check() {
     wrong.extend(all("pool", Pool::ALL, &unreachable_pools(), &counts));
     wrong.extend(all("reason", AttemptReason::ALL, revoked(AttemptReason::Revoked).as_slice(), &counts));
     wrong.extend(all("applied", TransitionKind::ALL, &unreachable_kinds(), &counts));
+    let unsaid = REMINDERS.iter().filter(|it| !counts.contains_key(&("reminder", it)));
+    wrong.extend(unsaid.map(|it| format!("reminder {it}: never")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -125,6 +138,7 @@ fn kind(ask: &Ask) -> TransitionKind {
         Ask::Pending { .. } => TransitionKind::ListPending,
         Ask::Cancel { .. } => TransitionKind::CancelAttempt,
         Ask::Bind { .. } => TransitionKind::Bind,
+        Ask::Remind { .. } => TransitionKind::Remind,
         Ask::Report { .. } | Ask::Tell { .. } => TransitionKind::Report,
         Ask::Revoke { .. } => TransitionKind::Revoke,
         Ask::Revocations { .. } => TransitionKind::ListRevocations,

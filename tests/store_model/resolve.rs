@@ -8,7 +8,7 @@ use rendezvous_shared::store::{
     BeginDrain, Bind, BrowseListings, Caller, CancelAttempt, Candidates, CreateAttempt, DeleteListing,
     DescriptionParts, EndPresence, EphemeralRendezvousStore, Filter, GetAttempt, GetListing, LiftRevocation,
     ListPending, ListRevocations, ListingDescription, ListingLocator, Page, RefreshPresence, RegisterListing,
-    RenewLease, Reply, Report, Reporter, RevocationPage, Revoke, Subject, Transition, Visibility,
+    Remind, RenewLease, Reply, Report, Reporter, RevocationPage, Revoke, Subject, Transition, Visibility,
 };
 use rendezvous_shared::time::Instant;
 
@@ -124,6 +124,9 @@ impl<S: EphemeralRendezvousStore> Side<S> {
                 caller: self.caller(who, self.about_attempt(attempt)),
                 attempt: self.attempt_id(attempt),
             }),
+            Ask::Remind { attempt, role } => {
+                Transition::Remind(Remind { attempt: self.attempt_id(attempt), role })
+            }
             Ask::Tell { who, attempt, result } => Transition::Report(Report {
                 reporter: Reporter::Caller(self.caller(who, self.about_attempt(attempt))),
                 attempt: self.attempt_id(attempt),

@@ -300,6 +300,10 @@ pub(crate) enum Ask {
         lan: bool,
         round_trip: Duration,
     },
+    Remind {
+        attempt: Pick,
+        role: Role,
+    },
     Report {
         attempt: Pick,
         role: Role,

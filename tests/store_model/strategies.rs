@@ -290,7 +290,8 @@ fn of_attempts() -> Vec<(u32, BoxedStrategy<Ask>)> {
         attempt,
         result,
     });
-    vec![(7, get.boxed()), (4, cancel.boxed()), (7, report.boxed()), (5, tell.boxed())]
+    let remind = (pick(), role()).prop_map(|(attempt, role)| Ask::Remind { attempt, role });
+    vec![(7, get.boxed()), (4, cancel.boxed()), (7, report.boxed()), (5, tell.boxed()), (7, remind.boxed())]
 }
 
 fn of_revocations() -> Vec<(u32, BoxedStrategy<Ask>)> {

@@ -4,30 +4,39 @@
 //! with replies there and handed back. So nothing is allocated, and the boxes bound what is in flight: with none
 //! left, a datagram ends as `store_busy`.
 
-use rendezvous_core::handler::Pending;
+use rendezvous_core::handler::{DueRepeat, Pending};
 use rendezvous_shared::limits::BATCH_LEN_MAX;
 use rendezvous_shared::store::{Reply, Transition};
 
 use crate::clock::Stamp;
 use crate::sync::{Receiver, Sender, Waker, bounded};
 
-/// Transitions of the datagram path, what is remembered of each datagram, and the replies: same index, same datagram.
+/// What a ring asked a transition for.
+#[derive(Debug)]
+pub enum Asked {
+    /// A datagram, which has its end with the reply.
+    Datagram(Pending),
+    /// A repeat that nobody asked for.
+    Repeat(DueRepeat),
+}
+
+/// Transitions of the datagram path, what each was asked for, and the replies: same index, same transition.
 #[derive(Debug)]
 pub struct Batch {
     /// For the ring when it comes back.
-    pub pending: Vec<Pending>,
+    pub asked: Vec<Asked>,
     /// For the store.
     pub transitions: Vec<Transition>,
     /// From the store.
     pub replies: Vec<Reply>,
-    /// When its first datagram was received.
+    /// When it was begun: its first datagram was received then, or its first repeat was due.
     pub received: Stamp,
 }
 
 impl Batch {
     fn new() -> Self {
         Self {
-            pending: Vec::with_capacity(BATCH_LEN_MAX),
+            asked: Vec::with_capacity(BATCH_LEN_MAX),
             transitions: Vec::with_capacity(BATCH_LEN_MAX),
             replies: Vec::with_capacity(BATCH_LEN_MAX),
             received: Stamp::default(),
@@ -36,9 +45,15 @@ impl Batch {
 
     /// Empties it, keeping its room.
     pub fn clear(&mut self) {
-        self.pending.clear();
+        self.asked.clear();
         self.transitions.clear();
         self.replies.clear();
+    }
+
+    /// Adds one more transition.
+    pub fn push(&mut self, transition: Transition, asked: Asked) {
+        self.transitions.push(transition);
+        self.asked.push(asked);
     }
 
     /// Whether it holds as many transitions as one message may.

@@ -12,10 +12,11 @@ use rendezvous_net::{Engine, EngineCounters, EngineOptions, Outbox};
 use rendezvous_shared::counter::Counters;
 use rendezvous_shared::limits::{ANSWER_LEN_MAX, BATCH_LEN_MAX, DATAGRAM_LEN_MAX};
 use rendezvous_shared::outcome::{DATAGRAM_OUTCOMES, DatagramOutcome};
+use rendezvous_shared::store::Transition;
 use rendezvous_shared::time::{Clock, Instant};
 
 use crate::clock::{BootClock, Stamp, Stopwatch};
-use crate::mailbox::{Batch, RingMailbox};
+use crate::mailbox::{Asked, Batch, RingMailbox};
 use crate::spin::Spin;
 use crate::sync::{Receiver, Sender, WakeGate, bounded, oneshot};
 
@@ -23,11 +24,12 @@ use crate::sync::{Receiver, Sender, WakeGate, bounded, oneshot};
 const RECEIVE_MAX: usize = 256;
 /// Answers one batch can become: to each sender, and to another peer of each.
 const ANSWERS_PER_BATCH: usize = 2 * BATCH_LEN_MAX;
-/// Unasked repeats sent in one turn; the rest goes with the next, which does not wait.
-const REPEATS_MAX: usize = 128;
+/// Unasked repeats for which the store is asked in one turn, two boxes of them; the others go with the next, which does not
+/// wait.
+const REPEATS_MAX: usize = 2 * BATCH_LEN_MAX;
 /// Places in the engine's outbox: for all that one turn surely produces, and as many batches again as usually come
 /// back together. Batches wait, unopened, for as long as there is no room for their answers.
-const OUTBOX_SLOTS: usize = RECEIVE_MAX + 4 * ANSWERS_PER_BATCH + REPEATS_MAX;
+const OUTBOX_SLOTS: usize = RECEIVE_MAX + 4 * ANSWERS_PER_BATCH;
 
 const _: () = assert!(rendezvous_net::REPLY_LEN_MAX >= ANSWER_LEN_MAX, "every answer fits into a slot");
 const _: () =
@@ -51,7 +53,7 @@ pub struct RingReport {
     pub in_flight: u64,
     /// What the engine counted.
     pub engine: EngineCounters,
-    /// Unasked datagrams that found no room in the outbox.
+    /// Unasked datagrams that found no room in the outbox, or no box to ask the store in what they should say.
     pub unasked_dropped: u64,
     /// From receipt to answer, of answered datagrams since the last report. The asker sends an empty one along.
     pub latency: Histogram<u64>,
@@ -196,8 +198,8 @@ impl Ring {
         let now = self.state.clock.now();
         self.state.handler.set_load(self.state.load());
         let mut found = self.receive(now) > 0;
+        self.state.repeat(now);
         let outbox = self.engine.outbox();
-        self.state.repeat(now, outbox);
         // What is left waits for the next turn, which sends these and does not block.
         while outbox.capacity() - outbox.len() >= ANSWERS_PER_BATCH
             && let Ok(batch) = self.state.mailbox.from_store.try_recv()
@@ -262,8 +264,7 @@ impl RingState {
             },
             Action::Submit(transition, pending) => {
                 if let Some(batch) = self.batch(started) {
-                    batch.transitions.push(transition);
-                    batch.pending.push(pending);
+                    batch.push(transition, Asked::Datagram(pending));
                     self.in_flight += 1;
                     return false;
                 }
@@ -301,8 +302,14 @@ impl RingState {
         // There is room for every box there is, so this fails only when the store thread is gone.
         if let Err(refused) = self.mailbox.to_store.try_send(batch) {
             let mut batch = refused.into_inner();
-            self.in_flight -= batch.pending.len() as u64;
-            batch.pending.iter().for_each(|_| self.outcomes.count(DatagramOutcome::StoreBusy));
+            for asked in &batch.asked {
+                if let Asked::Datagram(_) = asked {
+                    self.in_flight -= 1;
+                    self.outcomes.count(DatagramOutcome::StoreBusy);
+                } else {
+                    self.unasked_dropped += 1;
+                }
+            }
             batch.clear();
             self.mailbox.free.push(batch);
         }
@@ -311,17 +318,23 @@ impl RingState {
     /// Turns the replies of a batch into answers.
     fn settle(&mut self, now: Instant, mut batch: Box<Batch>, outbox: &mut Outbox) {
         let mut answered = 0;
-        for (pending, reply) in batch.pending.iter().zip(&batch.replies) {
-            let settled = self.handler.on_reply(now, pending, reply);
-            let sent = settled.answer.as_ref().map(|answer| push(outbox, answer));
-            answered += u64::from(sent == Some(true));
-            let outcome = if sent == Some(false) { DatagramOutcome::OutboxFull } else { settled.outcome };
-            self.outcomes.count(outcome);
-            if settled.unasked.is_some_and(|answer| !push(outbox, &answer)) {
+        for (asked, reply) in batch.asked.iter().zip(&batch.replies) {
+            let unasked = match asked {
+                Asked::Repeat(due) => self.handler.on_reminded(now, *due, reply),
+                Asked::Datagram(pending) => {
+                    let settled = self.handler.on_reply(now, pending, reply);
+                    let sent = settled.answer.as_ref().map(|answer| push(outbox, answer));
+                    answered += u64::from(sent == Some(true));
+                    let full = sent == Some(false);
+                    self.outcomes.count(if full { DatagramOutcome::OutboxFull } else { settled.outcome });
+                    self.in_flight -= 1;
+                    settled.unasked
+                }
+            };
+            if unasked.is_some_and(|answer| !push(outbox, &answer)) {
                 self.unasked_dropped += 1;
             }
         }
-        self.in_flight -= batch.pending.len() as u64;
         let elapsed = self.stopwatch.between(batch.received, self.stopwatch.stamp());
         if answered > 0 {
             self.latency.saturating_record_n(nanos(elapsed), answered);
@@ -330,9 +343,18 @@ impl RingState {
         self.mailbox.free.push(batch);
     }
 
-    fn repeat(&mut self, now: Instant, outbox: &mut Outbox) {
-        let dropped = &mut self.unasked_dropped;
-        self.handler.repeat_due(now, REPEATS_MAX, |answer| *dropped += u64::from(!push(outbox, answer)));
+    /// Asks the store what the repeats say that are due. With no box left they are left out.
+    fn repeat(&mut self, now: Instant) {
+        for _ in 0..REPEATS_MAX {
+            let Some((remind, due)) = self.handler.next_repeat(now) else { return };
+            let started = self.stopwatch.stamp();
+            if let Some(batch) = self.batch(started) {
+                batch.push(Transition::Remind(remind), Asked::Repeat(due));
+            } else {
+                self.handler.leave_out(now, due);
+                self.unasked_dropped += 1;
+            }
+        }
     }
 }
 

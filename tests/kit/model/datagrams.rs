@@ -30,12 +30,24 @@ impl NaiveStore {
         }))
     }
 
-    /// "BYE ends presence only, never the lease."
+    /// "BYE ends presence only, never the lease", and in both families for what was sent before it. Where there is no
+    /// presence any more it is acknowledged again.
     pub(super) fn end_presence(&mut self, request: &EndPresence) -> Result<Reply, Refusal> {
         let id = self.authorise_host(&request.proof)?;
-        self.accept_sequence(id, &request.proof)?;
+        let accepted = self.accept_sequence(id, &request.proof);
+        let (now, proved) = (self.now, self.proved(&request.proof));
         let listing = self.listing_mut(id).ok_or(Refusal::NotFound)?;
-        listing.presence = [None; 2];
+        if accepted.is_ok() {
+            listing.presence = [None; 2];
+            let millis = proved.as_nanos() / 1_000_000;
+            if millis > 0 {
+                let eve = Instant::from_nanos(millis * 1_000_000 - 1);
+                listing.left = listing.left.max(Some(eve));
+                listing.counted.iter_mut().flatten().for_each(|it| it.end(eve));
+            }
+        } else if listing.is_joinable(now) {
+            return Err(Refusal::StaleSequence);
+        }
         self.presence_grant(id).map(Reply::Presence)
     }
 
@@ -59,6 +71,10 @@ impl NaiveStore {
     ) -> Result<Counted, Refusal> {
         let listing = self.listing_mut(id).ok_or(Refusal::NotFound)?;
         let counted = &mut listing.counted[family_index(proof.source.family())];
+        let unheard = counted.is_none();
+        if unheard && listing.left.is_some_and(|eve| proof.cookie_issued <= eve) {
+            return Err(Refusal::StaleSequence);
+        }
         let after = Counted::after(*counted, proof).ok_or(Refusal::StaleSequence)?;
         *counted = Some(after);
         Ok(after)

@@ -5,7 +5,7 @@ use core::time::Duration;
 use rendezvous_shared::id::{AttemptId, Role};
 use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, PROOF_AGE_MAX, RECORD_GRACE};
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Refusal};
-use rendezvous_shared::store::{Bind, BindAnswer, Introduction, Notice, Push, Reply};
+use rendezvous_shared::store::{Bind, BindAnswer, Introduction, Notice, Push, Remind, Reminder, Reply};
 
 use super::NaiveStore;
 use super::records::{Counted, Side, family_index};
@@ -34,6 +34,23 @@ impl NaiveStore {
             }
         };
         Ok(Reply::Bind(answer))
+    }
+
+    /// "What goes out unasked and again is decided when it is sent": a host is told while its joiner waits, peers that
+    /// were introduced until they report, and nobody at an address that is proved no longer.
+    pub(super) fn reminder(&self, request: &Remind) -> Option<Reminder> {
+        let attempt = self.attempt(request.attempt)?;
+        let (side, peer, report) = match request.role {
+            Role::Host => (attempt.host_side, attempt.joiner_side, attempt.host_report),
+            Role::Joiner => (attempt.joiner_side, attempt.host_side, attempt.joiner_report),
+        };
+        if attempt.times.introduced.is_some() {
+            let side = side.filter(|it| report.is_none() && self.now.since(it.proved) <= PROOF_AGE_MAX)?;
+            return Some(Reminder::Introduce(push(attempt.id, &side, &peer?)?));
+        }
+        let awaited = request.role == Role::Host && side.is_none();
+        let listing = self.listing(attempt.listing).filter(|_| awaited)?;
+        self.notice(listing, attempt).map(Reminder::Notice)
     }
 
     fn notice_of(&self, request: &Bind) -> Option<Notice> {
@@ -123,9 +140,7 @@ impl NaiveStore {
         }
         let (own, peer) = if role == Role::Host { (host, joiner) } else { (joiner, host) };
         let introduction = told(id, &own, &peer).ok_or(Refusal::NotFound)?;
-        let Side { key_id, endpoint, local, .. } = peer;
-        let push =
-            Push { key_id, endpoint, local, introduction: told(id, &peer, &own).ok_or(Refusal::NotFound)? };
+        let push = push(id, &peer, &own).ok_or(Refusal::NotFound)?;
         let attempt = self.attempt_mut(id).ok_or(Refusal::NotFound)?;
         attempt.times.introduced = Some(now);
         attempt.deadline = attempt.deadline.max(now.after(INTRODUCED_LIFETIME_MIN));
@@ -136,6 +151,12 @@ impl NaiveStore {
         self.introductions += 1;
         Ok(BindAnswer::Introduced { own: introduction, peer: push })
     }
+}
+
+/// What `own` is told of `peer` without asking.
+fn push(attempt: AttemptId, own: &Side, peer: &Side) -> Option<Push> {
+    let Side { key_id, endpoint, local, .. } = *own;
+    Some(Push { key_id, endpoint, local, introduction: told(attempt, own, peer)? })
 }
 
 /// What `own` is told of `peer`: its endpoint in the family that `own` bound in, if both have one there, or else in the

@@ -99,6 +99,7 @@ impl NaiveStore {
             key_expires: self.now.after(PRESENCE_KEY_LIFETIME),
             presence: [None; 2],
             counted: [None; 2],
+            left: None,
         }
     }
 

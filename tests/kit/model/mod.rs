@@ -122,6 +122,7 @@ impl NaiveStore {
             Transition::RefreshPresence(it) => self.refresh_presence(it),
             Transition::EndPresence(it) => self.end_presence(it),
             Transition::Bind(it) => self.bind(it),
+            Transition::Remind(it) => Ok(Reply::Reminded(self.reminder(it))),
             Transition::Report(it) => self.report(it),
             Transition::RegisterListing(it) => self.register(it),
             Transition::RenewLease(it) => self.renew(it),
@@ -241,6 +242,7 @@ fn caller_of(transition: &Transition) -> Option<Caller> {
         Transition::RefreshPresence(_)
         | Transition::EndPresence(_)
         | Transition::Bind(_)
+        | Transition::Remind(_)
         | Transition::BeginDrain(_)
         | Transition::GetDrain => None,
     }

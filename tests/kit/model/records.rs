@@ -44,6 +44,8 @@ pub(super) struct Listing {
     pub(super) presence: [Option<Presence>; 2],
     /// How far its key has counted in each family.
     pub(super) counted: [Option<Counted>; 2],
+    /// Cookies issued up to then bring no presence back: the host has taken its leave since.
+    pub(super) left: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -205,10 +207,16 @@ pub(super) struct Counted {
 }
 
 impl Counted {
+    /// The session is good for no datagram with a cookie older than `eve`, and a new one needs one issued later.
+    pub(super) fn end(&mut self, eve: Instant) {
+        self.opened = self.opened.max(eve);
+    }
+
     /// What to remember after `proof`; nothing when the proof is not newer than `before`.
     pub(super) fn after(before: Option<Self>, proof: &DatagramProof) -> Option<Self> {
         let same = before.filter(|it| it.session == proof.session);
         let (floor, opened) = match (same, before) {
+            (Some(same), _) if proof.cookie_issued < same.opened => return None,
             (Some(same), _) => (same.highest, same.opened),
             (None, Some(other)) if proof.cookie_issued <= other.opened => return None,
             (None, _) => (0, proof.cookie_issued),

@@ -56,6 +56,7 @@ impl Oracle {
             | Transition::RenewLease(_)
             | Transition::CreateAttempt(_) => is_draining(reply),
             Transition::Revoke(it) if it.caller.operator => is_draining(reply),
+            Transition::Remind(_) => *reply == Reply::Reminded(None),
             Transition::BrowseListings(_) => {
                 matches!(reply, Reply::Page(page) if page.listings.is_empty() && page.next_after.is_none())
             }

@@ -11,6 +11,7 @@ mod introductions;
 mod listings;
 mod presences;
 mod proofs;
+mod reminders;
 mod revocations;
 
 use core::fmt;
@@ -70,7 +71,7 @@ fn record_key(caller: Caller, idempotency: IdempotencyKey) -> RecordKey {
     (caller.tenant, caller.principal, idempotency.key)
 }
 
-/// Session, issue of the cookie that opened it, highest sequence.
+/// Session, issue of the cookie that opened it or the eve of a farewell since, highest sequence.
 type Freshness = (u64, Instant, u64);
 
 /// What was acknowledged by one instance of the server, and what was proved to it.
@@ -135,6 +136,9 @@ impl Oracle {
             (Transition::GetListing(it), _) => self.on_get_listing(now, it, reply),
             (Transition::BrowseListings(it), Reply::Page(page)) => self.on_page(now, it, page),
             (Transition::Bind(it), _) => self.on_bind(now, it, reply),
+            (Transition::Remind(it), Reply::Reminded(reminder)) => {
+                self.on_reminded(now, it, reminder.as_ref())
+            }
             (Transition::Report(it), _) => self.on_report(now, it, reply),
             (Transition::CreateAttempt(it), _) => self.on_create(now, it, reply),
             (Transition::GetAttempt(it), _) => self.on_get_attempt(now, it, reply),
@@ -151,8 +155,9 @@ impl Oracle {
         let place = (bytes_of(&proof.key_id), proof.source.family() == Family::V6);
         let (session, sequence) = (proof.session.0, proof.sequence);
         let next = match self.freshness.get(&place) {
-            Some(&(known, opened, highest)) if known == session => (sequence > highest
-                && sequence - highest <= SEQUENCE_JUMP_MAX)
+            Some(&(known, opened, highest)) if known == session && highest > 0 => (sequence > highest
+                && sequence - highest <= SEQUENCE_JUMP_MAX
+                && proof.cookie_issued >= opened)
                 .then_some((session, opened, sequence)),
             Some(&(_, opened, _)) if proof.cookie_issued <= opened => None,
             _ => (sequence <= SEQUENCE_JUMP_MAX).then_some((session, proof.cookie_issued, sequence)),
@@ -161,6 +166,16 @@ impl Oracle {
             self.freshness.insert(place, next);
         }
         next.is_some()
+    }
+
+    /// A host took its leave: what carries a cookie issued before that was sent before it, in either family.
+    fn takes_leave(&mut self, proof: &DatagramProof) {
+        let came = Instant::from_millis(proof.arrived.as_millis());
+        let eve = Instant::from_nanos(came.as_nanos().saturating_sub(1));
+        for v6 in [false, true] {
+            let known = self.freshness.entry((bytes_of(&proof.key_id), v6)).or_insert((0, eve, 0));
+            known.1 = known.1.max(eve);
+        }
     }
 }
 

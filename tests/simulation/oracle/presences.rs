@@ -20,8 +20,14 @@ impl Oracle {
                 }
             }
             (Some(id), Reply::Presence(grant)) => {
-                if !self.moves_on(proof) {
+                let moves = self.moves_on(proof);
+                let gone = self.live_listing(now, id).is_some_and(|it| !it.visible(now));
+                let again = bye && gone;
+                if !(moves || again) {
                     broken("an older datagram reinstates nothing", format_args!("{proof:?}"));
+                }
+                if bye && moves {
+                    self.takes_leave(proof);
                 }
                 self.proofs.on_accepted(proof, None);
                 self.settle_attempts(now, id);

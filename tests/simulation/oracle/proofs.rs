@@ -239,14 +239,7 @@ impl Proofs {
 
     /// Takes note of a datagram that the server sends, with a cookie for `key`; `unasked` when no datagram of its
     /// receiver brought it about just now.
-    pub(crate) fn on_sent(
-        &mut self,
-        now: Instant,
-        to: Endpoint,
-        bytes: &[u8],
-        key: Option<&KeyId>,
-        unasked: bool,
-    ) {
+    pub(crate) fn on_sent(&mut self, now: Instant, to: Endpoint, bytes: &[u8], key: &KeyId, unasked: bool) {
         let (cookie, attempt, challenge) = match wire::parse_answer(bytes) {
             Ok(Answer::Challenge(it)) => (it.cookie, [0; 16], true),
             Ok(Answer::Ack(it)) => (it.body.cookie, [0; 16], false),
@@ -255,15 +248,7 @@ impl Proofs {
             Ok(Answer::Introduce(it)) => (it.body.cookie, it.body.attempt, false),
             Err(error) => broken("the server sends what parses", error),
         };
-        match key {
-            Some(key) => {
-                self.issued(&cookie, key, to);
-            }
-            None if self.cookies.get(&cookie.mac).is_none_or(|it| it.to != to) => {
-                broken("a repeat says what was said before, to the same address", to);
-            }
-            None => {}
-        }
+        self.issued(&cookie, key, to);
         let traffic = self.traffic.entry(to).or_default();
         traffic.sent += bytes.len() as u64 + header_len(to);
         traffic.sent_packets += 1;
@@ -277,15 +262,6 @@ impl Proofs {
         }
         if unasked {
             self.on_unasked(now, (to, bytes[5], attempt));
-        }
-    }
-
-    /// A datagram was made and found no room; its cookie may come in a repeat.
-    pub(crate) fn on_dropped(&mut self, to: Endpoint, bytes: &[u8], key: &KeyId) {
-        match wire::parse_answer(bytes) {
-            Ok(Answer::Notice(it)) => self.issued(&it.body.cookie, key, to),
-            Ok(Answer::Introduce(it)) => self.issued(&it.body.cookie, key, to),
-            _ => {}
         }
     }
 

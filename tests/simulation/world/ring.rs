@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use rendezvous_core::handler::{Action, Answer, Handler, Load, Pending, Received};
+use rendezvous_core::handler::{Action, Answer, DueRepeat, Handler, Load, Pending, Received};
 use rendezvous_shared::counter::{Counters, Label};
 use rendezvous_shared::credential::KeyId;
 use rendezvous_shared::endpoint::Endpoint;
 use rendezvous_shared::limits::ANSWER_LEN_MAX;
 use rendezvous_shared::outcome::{DATAGRAM_OUTCOMES, DatagramOutcome};
-use rendezvous_shared::store::{BindAnswer, Reply, Transition};
+use rendezvous_shared::store::{BindAnswer, Reminder, Reply, Transition};
 use rendezvous_shared::time::Instant;
 
 use crate::oracle::{Oracle, Seen, Verdict, broken};
@@ -42,11 +42,16 @@ pub(crate) struct Leaving {
     pub(crate) bytes: Vec<u8>,
 }
 
+/// What a transition was asked for.
+enum Asked {
+    Datagram(Box<Pending>, Seen),
+    Repeat(DueRepeat),
+}
+
 /// Transitions on their way to the store, or replies on their way back.
 #[derive(Default)]
 pub(crate) struct Batch {
-    pending: Vec<Pending>,
-    seen: Vec<Seen>,
+    asked: Vec<Asked>,
     /// For the store.
     pub(crate) transitions: Vec<Transition>,
     /// From the store.
@@ -165,7 +170,7 @@ impl Ring {
             self.receive(turn, &datagram);
         }
         self.hand_over();
-        self.repeat(turn);
+        self.repeat(turn.now);
         while let Some(batch) = self.from_store.pop_front() {
             self.settle(turn, batch);
         }
@@ -188,22 +193,19 @@ impl Ring {
         let outcome = match action {
             Action::Silence(outcome) => outcome,
             Action::Answer(answer, outcome) => {
-                let key = match &seen.verdict {
-                    Verdict::Hello(key) | Verdict::Proves(key) => Some(*key),
-                    _ => None,
+                let (Verdict::Hello(key) | Verdict::Proves(key)) = &seen.verdict else {
+                    broken(
+                        "only who proved something, or says HELLO, is answered at once",
+                        format_args!("{seen:?}"),
+                    )
                 };
                 self.check_answer(&answer, &seen);
-                if self.send(turn, &answer, key.as_ref(), false) {
-                    outcome
-                } else {
-                    DatagramOutcome::OutboxFull
-                }
+                if self.send(turn, &answer, key, false) { outcome } else { DatagramOutcome::OutboxFull }
             }
             Action::Submit(transition, pending) => {
                 if let Some(batch) = self.batch() {
                     batch.transitions.push(transition);
-                    batch.pending.push(pending);
-                    batch.seen.push(seen);
+                    batch.asked.push(Asked::Datagram(Box::new(pending), seen));
                     self.in_flight += 1;
                     return;
                 }
@@ -236,36 +238,48 @@ impl Ring {
     }
 
     fn settle(&mut self, turn: &mut Turn<'_>, batch: Batch) {
-        if batch.replies.len() != batch.pending.len() {
+        if batch.replies.len() != batch.asked.len() {
             broken(
                 "one reply for each transition, in order",
-                format_args!("{} for {}", batch.replies.len(), batch.pending.len()),
+                format_args!("{} for {}", batch.replies.len(), batch.asked.len()),
             );
         }
-        for ((pending, seen), reply) in batch.pending.iter().zip(&batch.seen).zip(&batch.replies) {
+        for (asked, reply) in batch.asked.iter().zip(&batch.replies) {
+            let (pending, seen) = match asked {
+                Asked::Datagram(pending, seen) => (pending, seen),
+                Asked::Repeat(due) => {
+                    let answer = self.handler.on_reminded(turn.now, *due, reply);
+                    self.send_unasked(turn, answer.as_ref(), reply);
+                    continue;
+                }
+            };
             let settled = self.handler.on_reply(turn.now, pending, reply);
             turn.oracle.proofs.on_settled(seen, settled.outcome);
             let mut outcome = settled.outcome;
             if let (Some(answer), Verdict::Proves(key)) = (&settled.answer, &seen.verdict) {
                 self.check_answer(answer, seen);
-                if !self.send(turn, answer, Some(key), false) {
+                if !self.send(turn, answer, key, false) {
                     outcome = DatagramOutcome::OutboxFull;
                 }
             }
-            if let Some(answer) = &settled.unasked {
-                let (key, to, beside) = unasked_of(reply);
-                if Endpoint::from(answer.to()) != to {
-                    broken(
-                        "what goes unasked goes to the endpoint the store named",
-                        format_args!("{} {to}", answer.to()),
-                    );
-                }
-                self.send(turn, answer, Some(&key), !beside);
-            }
+            self.send_unasked(turn, settled.unasked.as_ref(), reply);
             self.in_flight -= 1;
             self.end(turn, outcome);
         }
         self.free += 1;
+    }
+
+    /// What goes to somebody who did not ask goes where the store said in this reply.
+    fn send_unasked(&self, turn: &mut Turn<'_>, answer: Option<&Answer>, reply: &Reply) {
+        let Some(answer) = answer else { return };
+        let (key, to, beside) = unasked_of(reply);
+        if Endpoint::from(answer.to()) != to {
+            broken(
+                "what goes unasked goes to the endpoint the store named",
+                format_args!("{} {to}", answer.to()),
+            );
+        }
+        self.send(turn, answer, &key, !beside);
     }
 
     /// An answer goes where the question came from, and leaves from where it went.
@@ -278,16 +292,20 @@ impl Ring {
         }
     }
 
-    fn repeat(&mut self, turn: &mut Turn<'_>) {
-        let mut due = Vec::new();
-        self.handler.repeat_due(turn.now, REPEATS_MAX, |answer| due.push(answer.clone()));
-        for answer in due {
-            self.send(turn, &answer, None, true);
+    fn repeat(&mut self, now: Instant) {
+        for _ in 0..REPEATS_MAX {
+            let Some((remind, due)) = self.handler.next_repeat(now) else { return };
+            if let Some(batch) = self.batch() {
+                batch.transitions.push(Transition::Remind(remind));
+                batch.asked.push(Asked::Repeat(due));
+            } else {
+                self.handler.leave_out(now, due);
+            }
         }
     }
 
     /// Puts an answer into the outbox; false when that is full.
-    fn send(&self, turn: &mut Turn<'_>, answer: &Answer, key: Option<&KeyId>, unasked: bool) -> bool {
+    fn send(&self, turn: &mut Turn<'_>, answer: &Answer, key: &KeyId, unasked: bool) -> bool {
         let mut bytes = vec![0; ANSWER_LEN_MAX];
         let len = answer.encode(&mut bytes);
         bytes.truncate(len);
@@ -299,9 +317,6 @@ impl Ring {
                 answer.from().unwrap_or_else(|| broken("a wildcard socket says where from", answer.to()));
             let from = SocketAddr::new(ip, self.asked[0].port());
             turn.out.push(Leaving { from, to: answer.to(), bytes });
-        } else if let Some(key) = key {
-            // Lost, but what is repeated later was made now.
-            turn.oracle.proofs.on_dropped(answer.to().into(), &bytes, key);
         }
         room
     }
@@ -316,7 +331,9 @@ fn unasked_of(reply: &Reply) -> (KeyId, Endpoint, bool) {
         Reply::Bind(BindAnswer::Waiting { notice: Some(notice), .. }) => {
             (notice.host_key, notice.endpoint, false)
         }
-        Reply::Bind(BindAnswer::Introduced { peer, .. }) => (peer.key_id, peer.endpoint, false),
+        Reply::Bind(BindAnswer::Introduced { peer, .. })
+        | Reply::Reminded(Some(Reminder::Introduce(peer))) => (peer.key_id, peer.endpoint, false),
+        Reply::Reminded(Some(Reminder::Notice(notice))) => (notice.host_key, notice.endpoint, false),
         other => broken("nothing goes unasked but what the store said", format_args!("{other:?}")),
     }
 }

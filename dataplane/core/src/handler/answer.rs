@@ -73,13 +73,6 @@ impl Answer {
         }
     }
 
-    /// Counts one more sending where the datagram says which it is.
-    pub(super) fn mark_repeat(&mut self) {
-        if let Body::Notice(layout, _) = &mut self.body {
-            layout.ordinal = layout.ordinal.saturating_add(1);
-        }
-    }
-
     /// To the server itself, so to no address that has to prove anything.
     pub(super) fn self_probe(
         to: SocketAddr,
@@ -157,13 +150,13 @@ impl Answer {
         Self::to_sender(pending, body)
     }
 
-    pub(super) fn notice(secret: Secret, cookie: Cookie, notice: &Notice) -> Self {
+    pub(super) fn notice(secret: Secret, cookie: Cookie, notice: &Notice, ordinal: u8) -> Self {
         let layout = wire::Notice {
             header: Header::new(Kind::Notice, wire::sealed_len::<wire::Notice>(0)),
             attempt: notice.attempt.to_bytes(),
             cookie,
             remaining_ms: millis(notice.remaining),
-            ordinal: 1,
+            ordinal,
             reserved: [0; 3],
         };
         Self { to: notice.endpoint, from: notice.local, body: Body::Notice(layout, secret) }

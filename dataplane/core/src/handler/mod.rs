@@ -24,7 +24,7 @@ use rendezvous_shared::endpoint::{AddressPolicy, Endpoint};
 use rendezvous_shared::id::{AttemptId, InstanceId, Role, SessionId};
 use rendezvous_shared::limits::{Limits, UNPROVED_ANSWERS_PER_SECOND};
 use rendezvous_shared::outcome::{ConflictReason, DatagramOutcome, Refusal};
-use rendezvous_shared::store::{BindAnswer, Introduction, Notice, Reply, Transition};
+use rendezvous_shared::store::{BindAnswer, Introduction, Reply, Transition};
 use rendezvous_shared::time::Instant;
 
 pub use answer::Answer;
@@ -32,6 +32,7 @@ use ceiling::Ceiling;
 pub use cookie::Cookies;
 use keys::Keys;
 pub use load::Load;
+pub use repeats::DueRepeat;
 use repeats::Repeats;
 pub use self_probe::SelfProbe;
 use sources::Sources;
@@ -195,7 +196,7 @@ impl Handler {
                     RequestKind::Bye => DatagramOutcome::ByeAccepted,
                     _ => DatagramOutcome::PresenceAccepted,
                 };
-                let unasked = grant.pending.map(|notice| self.notice(now, &notice));
+                let unasked = grant.pending.map(|notice| self.notice(now, &notice, 1));
                 Settled { outcome, answer: Some(Answer::presence(pending, cookie, grant)), unasked }
             }
             (RequestKind::Bind(attempt), Reply::Bind(answer)) => self.bound(now, pending, attempt, answer),
@@ -237,9 +238,8 @@ impl Handler {
             BindAnswer::Waiting { peer_bound, remaining, notice } => {
                 let answer = Some(Answer::bound(pending, attempt, cookie, *peer_bound, *remaining));
                 let unasked = notice.map(|notice| {
-                    let answer = self.notice(now, &notice);
-                    self.repeats.plan(now, attempt, Role::Host, &answer);
-                    answer
+                    self.repeats.plan(now, attempt, Role::Host);
+                    self.notice(now, &notice, 1)
                 });
                 Settled { outcome: DatagramOutcome::BindAccepted, answer, unasked }
             }
@@ -249,24 +249,13 @@ impl Handler {
             }
             BindAnswer::Introduced { own, peer } => {
                 let answer = Some(told(self, own));
-                let unasked = peer.key_id.role().map(|role| {
-                    let cookie = self.cookies.issue(now, &peer.key_id, peer.endpoint);
-                    let secret = self.right(&peer.key_id, role, Some(attempt));
-                    let punch = self.master.punch_secret(attempt);
-                    let told = &peer.introduction;
-                    let answer = Answer::introduce(peer.endpoint, peer.local, &secret, punch, cookie, told);
-                    self.repeats.plan(now, attempt, role, &answer);
-                    answer
-                });
+                if let Some(role) = peer.key_id.role() {
+                    self.repeats.plan(now, attempt, role);
+                }
+                let unasked = self.pushed(now, peer);
                 Settled { outcome: DatagramOutcome::Introduced, answer, unasked }
             }
         }
-    }
-
-    fn notice(&mut self, now: Instant, notice: &Notice) -> Answer {
-        let cookie = self.cookies.issue(now, &notice.host_key, notice.endpoint);
-        let secret = self.master.secret(&notice.host_key);
-        Answer::notice(secret, cookie, notice)
     }
 
     /// A refusal is told to a proved sender with a good MAC, in words of the protocol; a replayed datagram gets
@@ -291,16 +280,5 @@ impl Handler {
         };
         let cookie = self.cookies.issue(now, &pending.key_id, pending.source);
         Settled { outcome, answer: Some(Answer::refusal(pending, cookie, refusal)), unasked: None }
-    }
-
-    /// Hands unasked repeats that are due at `now` to `send`, at most `max`; the others stay due.
-    pub fn repeat_due(&mut self, now: Instant, max: usize, send: impl FnMut(&Answer)) {
-        self.repeats.due(now, max, send);
-    }
-
-    /// When the next unasked repeat is due.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Instant> {
-        self.repeats.next()
     }
 }

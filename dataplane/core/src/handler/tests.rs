@@ -177,8 +177,16 @@ impl Server {
     }
 
     fn repeats(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        self.unasked_repeats().iter().map(encoded).collect()
+    }
+
+    /// What is repeated now, as the store has it.
+    fn unasked_repeats(&mut self) -> Vec<super::Answer> {
         let mut sent = Vec::new();
-        self.handler.repeat_due(self.now, usize::MAX, |answer| sent.push(encoded(answer)));
+        while let Some((remind, due)) = self.handler.next_repeat(self.now) {
+            let reply = self.apply(Transition::Remind(remind));
+            sent.extend(self.handler.on_reminded(self.now, due, &reply));
+        }
         sent
     }
 

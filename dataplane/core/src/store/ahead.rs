@@ -24,6 +24,7 @@ impl MemoryStore {
                 Transition::RefreshPresence(it) => self.read_listing(it.proof.key_id.handle()),
                 Transition::EndPresence(it) => self.read_listing(it.proof.key_id.handle()),
                 Transition::Bind(it) => self.read_attempt(it.attempt.handle()),
+                Transition::Remind(it) => self.read_attempt(it.attempt.handle()),
                 Transition::Report(it) => self.read_attempt(it.attempt.handle()),
                 Transition::CreateAttempt(it) => self.read_for_creation(it),
                 // There are few of the others, or they come one by one.

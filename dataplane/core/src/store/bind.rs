@@ -149,22 +149,29 @@ impl MemoryStore {
             self.finish_attempt(now, slot, End { at: now, reason: AttemptReason::SameEndpoint });
             return Err(Refusal::Conflict(ConflictReason::SameEndpoint));
         }
-        let id = self.attempt_id(slot);
-        let own = introduction(id, role, host, joiner);
-        let other = introduction(id, role.peer(), host, joiner);
-        let (Some(own), Some(other)) = (own, other) else {
+        let own = introduction(self.attempt_id(slot), role, host, joiner);
+        let (Some(own), Some(peer)) = (own, self.push_to(slot, role.peer())) else {
             self.finish_attempt(now, slot, End { at: now, reason: AttemptReason::NoCommonFamily });
             return Err(Refusal::Conflict(ConflictReason::NoCommonFamily));
         };
-        let (told, object) = match role {
-            Role::Host => (joiner, self.attempts.handle(slot)),
-            Role::Joiner => (host, self.listings.handle(attempt.listing)),
-        };
-        let key_id = KeyId::new(role.peer(), attempt.tenant, self.instance, object, told.key_expires);
-        let Side { endpoint, local, .. } = *told;
-        let peer = Push { key_id, endpoint, local, introduction: other };
         self.mark_introduced(now, slot);
         Ok(BindAnswer::Introduced { own, peer })
+    }
+
+    /// What a bound role is told of the other without asking; nothing unless both are bound and have a family in common.
+    pub(super) fn push_to(&self, slot: Slot<Attempt>, role: Role) -> Option<Push> {
+        let attempt = &self.attempts[slot];
+        let (host, joiner) = (attempt.host_side.as_ref()?, attempt.joiner_side.as_ref()?);
+        let (told, object) = match role {
+            Role::Host => (host, self.listings.handle(attempt.listing)),
+            Role::Joiner => (joiner, self.attempts.handle(slot)),
+        };
+        Some(Push {
+            key_id: KeyId::new(role, attempt.tenant, self.instance, object, told.key_expires),
+            endpoint: told.endpoint,
+            local: told.local,
+            introduction: introduction(self.attempt_id(slot), role, host, joiner)?,
+        })
     }
 
     fn mark_introduced(&mut self, now: Instant, slot: Slot<Attempt>) {

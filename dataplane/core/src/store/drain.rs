@@ -85,6 +85,7 @@ pub(super) fn when_drained(transition: &Transition) -> Reply {
         | Transition::RenewLease(_)
         | Transition::CreateAttempt(_) => draining,
         Transition::Revoke(it) if it.caller.operator => draining,
+        Transition::Remind(_) => Reply::Reminded(None),
         Transition::BrowseListings(_) => Reply::Page(Page { listings: Vec::new(), next_after: None }),
         Transition::ListRevocations(it) if it.caller.operator => {
             Reply::Revocations(RevocationPage { revocations: Vec::new(), next_after: None })

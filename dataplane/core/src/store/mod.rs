@@ -24,6 +24,7 @@ mod lanes;
 mod listings;
 mod presence;
 mod records;
+mod reminders;
 mod results;
 mod revocations;
 mod slab;
@@ -177,6 +178,7 @@ impl MemoryStore {
             Transition::RefreshPresence(it) => self.refresh_presence(now, it),
             Transition::EndPresence(it) => self.end_presence(now, it),
             Transition::Bind(it) => self.bind(now, it),
+            Transition::Remind(it) => Ok(self.remind(now, it)),
             Transition::Report(it) => self.report(now, it),
             Transition::RegisterListing(it) => self.register(now, it),
             Transition::RenewLease(it) => self.renew(now, it),

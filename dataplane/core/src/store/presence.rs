@@ -38,8 +38,18 @@ impl MemoryStore {
     }
 
     pub(super) fn end_presence(&mut self, now: Instant, request: &EndPresence) -> Result<Reply, Refusal> {
-        let slot = self.authorise_host(now, &request.proof)?;
-        self.accept_sequence(slot, &request.proof)?;
+        let proof = &request.proof;
+        let slot = self.authorise_host(now, proof)?;
+        match self.accept_sequence(slot, proof) {
+            Ok(_) => {
+                let eve = eve(proof.arrived.min(now));
+                let freshness = &mut self.listings[slot].freshness;
+                *freshness = freshness.map(|known| known.end(eve));
+            }
+            // It was heard before, as far as it matters, and its ACK was lost.
+            Err(_) if !self.listings[slot].had_presence(now) => {}
+            Err(refusal) => return Err(refusal),
+        }
         if self.listings[slot].presence != [None; 2] {
             self.settle_attempts(now, slot);
             self.listings[slot].presence = [None; 2];
@@ -130,4 +140,12 @@ impl MemoryStore {
             remaining: attempt.deadline.since(now),
         })
     }
+}
+
+/// The last moment before that at which a farewell came. A cookie issued since then was issued after it: what carries one
+/// was sent later than the farewell was. Cookies tell whole milliseconds, and that of the farewell's own ACK may be of the
+/// millisecond in which it came.
+const fn eve(arrived: Instant) -> Instant {
+    let since = Instant::from_millis(arrived.as_millis());
+    Instant::from_nanos(since.as_nanos().saturating_sub(1))
 }

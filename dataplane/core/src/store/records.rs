@@ -248,6 +248,14 @@ impl Attempt {
         }
     }
 
+    /// The bound role, if it is bound, and what it reported.
+    pub(super) const fn side(&self, role: Role) -> (Option<&Side>, Option<ReportResult>) {
+        match role {
+            Role::Host => (self.host_side.as_ref(), self.host_report),
+            Role::Joiner => (self.joiner_side.as_ref(), self.joiner_report),
+        }
+    }
+
     pub(super) fn report_mut(&mut self, role: Role) -> &mut Option<ReportResult> {
         match role {
             Role::Host => &mut self.host_report,

@@ -12,6 +12,7 @@ mod full;
 pub mod introduction;
 pub mod listings;
 pub mod presence;
+pub mod reminders;
 pub mod reports;
 pub mod revocations;
 pub mod time;
@@ -75,7 +76,8 @@ macro_rules! store_contract_tests {
             presence: visible_needs_lease_and_presence, replaced_whole_within_a_family,
                 families_end_on_their_own, a_host_is_told_in_its_joiners_family,
                 a_delayed_datagram_reinstates_nothing, the_newest_session_wins,
-                sequences_do_not_jump, bye_ends_presence_only, a_superseded_key_is_refused,
+                sequences_do_not_jump, bye_ends_presence_only, bye_outlives_what_was_sent_before_it,
+                a_repeated_bye_is_acknowledged, a_superseded_key_is_refused,
                 a_joiner_key_is_no_presence_key, a_waiting_joiner_is_told;
             attempts: need_a_joinable_listing, a_duplicate_returns_the_live_attempt,
                 a_key_reused_otherwise_conflicts, a_record_outlives_its_attempt,
@@ -93,6 +95,9 @@ macro_rules! store_contract_tests {
                 other_keys_bind_nothing, lives_five_seconds_more, a_delayed_bind_binds_nothing,
                 a_voided_session_binds_nothing, a_long_session_binds,
                 others_are_told_from_the_address_they_asked;
+            reminders: a_host_is_reminded_where_it_is_now, a_host_is_reminded_of_what_waits,
+                peers_are_reminded_until_they_report, an_address_no_longer_proved_is_not_reminded,
+                they_change_nothing;
             reports: the_first_of_each_role_counts, both_finish_the_attempt, come_in_any_order,
                 repeated_ones_are_acknowledged, need_an_introduction, a_dead_key_reports_nothing;
             capacity: a_full_pool_of_listings_refuses, a_full_pool_of_listing_records_refuses,

@@ -15,13 +15,13 @@ pub use description::{
 pub use reply::{
     AttemptGrant, AttemptReasonCounters, AttemptView, BindAnswer, DrainView, Introduction, LeaseGrant,
     ListingGrant, ListingView, Notice, Page, PendingAttempt, Phase, PhaseTimes, PoolUsage, PresenceGrant,
-    Push, Reply, RevocationPage, RevocationView, StoreStats,
+    Push, Reminder, Reply, RevocationPage, RevocationView, StoreStats,
 };
 pub use transition::{
     BeginDrain, Bind, BrowseListings, Caller, CancelAttempt, Candidates, CreateAttempt, DatagramProof,
     DeleteListing, EndPresence, Filter, GetAttempt, GetListing, IdempotencyKey, LiftRevocation, ListPending,
-    ListRevocations, ListingLocator, Quotas, RefreshPresence, RegisterListing, RenewLease, Report, Reporter,
-    Revoke, Subject, Transition, TransitionKind,
+    ListRevocations, ListingLocator, Quotas, RefreshPresence, RegisterListing, Remind, RenewLease, Report,
+    Reporter, Revoke, Subject, Transition, TransitionKind,
 };
 
 use crate::time::Instant;

@@ -234,6 +234,15 @@ pub enum BindAnswer {
     },
 }
 
+/// What there is to send, unasked and once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reminder {
+    /// To a host whose joiner still waits.
+    Notice(Notice),
+    /// To a peer that was introduced and has not reported.
+    Introduce(Push),
+}
+
 /// A revocation as it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevocationView {
@@ -277,6 +286,8 @@ pub enum Reply {
     /// Of a refresh, and of a BYE.
     Presence(PresenceGrant),
     Bind(BindAnswer),
+    /// What is to be sent to whom it was asked for; nothing when it would reach nobody or say nothing.
+    Reminded(Option<Reminder>),
     /// A report was recorded, or had been.
     Reported,
     Registered(Box<ListingGrant>),

@@ -80,6 +80,16 @@ pub struct Bind {
     pub round_trip: Duration,
 }
 
+/// Asks what is to be sent now to one role of an attempt that was told something unasked and did not answer. Changes
+/// nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Remind {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Whom.
+    pub role: Role,
+}
+
 /// Who reports on an attempt.
 #[derive(Clone, Copy, Debug)]
 pub enum Reporter {
@@ -306,6 +316,7 @@ pub enum Transition {
     RefreshPresence(RefreshPresence),
     EndPresence(EndPresence),
     Bind(Bind),
+    Remind(Remind),
     Report(Report),
     RegisterListing(Box<RegisterListing>),
     RenewLease(RenewLease),
@@ -331,6 +342,7 @@ labels! {
         RefreshPresence = "refresh_presence",
         EndPresence = "end_presence",
         Bind = "bind",
+        Remind = "remind",
         Report = "report",
         RegisterListing = "register_listing",
         RenewLease = "renew_lease",
@@ -357,6 +369,7 @@ impl Transition {
             Self::RefreshPresence(_) => TransitionKind::RefreshPresence,
             Self::EndPresence(_) => TransitionKind::EndPresence,
             Self::Bind(_) => TransitionKind::Bind,
+            Self::Remind(_) => TransitionKind::Remind,
             Self::Report(_) => TransitionKind::Report,
             Self::RegisterListing(_) => TransitionKind::RegisterListing,
             Self::RenewLease(_) => TransitionKind::RenewLease,
@@ -377,13 +390,14 @@ impl Transition {
 }
 
 impl Transition {
-    /// Who asks for it; nobody in particular for a datagram and for the drain.
+    /// Who asks for it; nobody in particular for a datagram, a reminder and the drain.
     #[must_use]
     pub fn caller(&self) -> Option<Caller> {
         match self {
             Self::RefreshPresence(_)
             | Self::EndPresence(_)
             | Self::Bind(_)
+            | Self::Remind(_)
             | Self::Report(Report { reporter: Reporter::Datagram(_), .. })
             | Self::BeginDrain(_)
             | Self::GetDrain => None,

@@ -141,8 +141,7 @@ fn an_unasked_answer_leaves_from_the_address_its_receiver_asked() {
     let end = server.receive_at(three, joiner.source, &joiner.bind(attempt));
     assert_eq!(ways(&end), [(joiner.source, three), (host.source, two)]);
     server.sleep(limits::RESEND_INTERVAL);
-    let mut repeated = Vec::new();
-    server.handler.repeat_due(server.now, usize::MAX, |it| repeated.push((it.to(), it.from())));
+    let repeated: Vec<_> = server.unasked_repeats().iter().map(|it| (it.to(), it.from())).collect();
     assert_eq!(repeated, [(host.source, two)]);
     let end = server.receive_at(four, host.source, &host.presence());
     assert_eq!(ways(&end), [(host.source, four), (host.source, four)], "the one it last asked");

@@ -1,6 +1,34 @@
 //! Unasked repeats: at most three in all, a quarter of a second apart, and they stop when they are answered.
 
+use rendezvous_shared::store::{CancelAttempt, DeleteListing, GetAttempt, Report, Reporter, Revoke, Subject};
+
 use super::*;
+
+impl Server {
+    /// Ends an attempt, or the presence of its host.
+    fn end(&mut self, what: &str, attempt: AttemptId, host: &mut Client) {
+        let caller = Self::caller(1);
+        let Reply::Attempt(view) = self.apply(Transition::GetAttempt(GetAttempt { caller, attempt })) else {
+            panic!("no attempt")
+        };
+        let transition = match what {
+            "cancelled" => Transition::CancelAttempt(CancelAttempt { caller: Self::caller(2), attempt }),
+            "declined" => Transition::CancelAttempt(CancelAttempt { caller, attempt }),
+            "deleted" => Transition::DeleteListing(DeleteListing { caller, listing: view.listing }),
+            "revoked" => Transition::Revoke(Revoke {
+                caller: Caller { operator: true, ..Self::caller(9) },
+                subject: Subject::Listing(view.listing),
+                lifetime: limits::REVOCATION_MIN,
+            }),
+            _ => {
+                let bytes = host.bye();
+                assert_eq!(self.receive(host.source, &bytes).outcome, DatagramOutcome::ByeAccepted);
+                return;
+            }
+        };
+        assert!(!matches!(self.apply(transition), Reply::Refused(_)), "{what}");
+    }
+}
 
 fn kind_of(bytes: &[u8]) -> u8 {
     bytes[5]
@@ -108,29 +136,101 @@ fn a_refused_host_gets_no_more_notices() {
 }
 
 #[test]
+fn a_repeat_goes_where_the_host_is_now() {
+    let mut server = Server::new();
+    let (mut host, mut joiner, attempt) = server.pair();
+    server.receive(joiner.source, &joiner.bind(attempt));
+    let moved = at("9.9.9.1:4001");
+    host.cookie = server.cookie_at(&host, moved);
+    server.sleep(Duration::from_millis(10));
+    assert_eq!(server.receive(moved, &host.presence()).outcome, DatagramOutcome::PresenceAccepted);
+    let sent = repeated_in_a_second(&mut server);
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|(_, to, kind)| *to == moved && *kind == Kind::Notice as u8), "{sent:?}");
+}
+
+#[test]
+fn what_is_over_is_not_repeated() {
+    for what in ["cancelled", "declined", "revoked", "deleted", "gone"] {
+        let mut server = Server::new();
+        let (mut host, mut joiner, attempt) = server.pair();
+        server.receive(joiner.source, &joiner.bind(attempt));
+        server.end(what, attempt, &mut host);
+        assert!(repeated_in_a_second(&mut server).is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn whoever_reported_over_http_is_told_no_more() {
+    let mut server = Server::new();
+    let (mut host, mut joiner, attempt) = server.pair();
+    server.receive(joiner.source, &joiner.bind(attempt));
+    server.receive(host.source, &host.bind(attempt));
+    for principal in [1, 2] {
+        let reporter = Reporter::Caller(Server::caller(principal));
+        let result = wire::ReportResult::Connected;
+        assert_eq!(server.apply(Transition::Report(Report { reporter, attempt, result })), Reply::Reported);
+    }
+    assert!(repeated_in_a_second(&mut server).is_empty());
+}
+
+#[test]
+fn a_slow_store_brings_no_two_repeats_together() {
+    let mut server = Server::new();
+    let (_, mut joiner, attempt) = server.pair();
+    server.receive(joiner.source, &joiner.bind(attempt));
+    server.sleep(limits::RESEND_INTERVAL);
+    let (remind, due) = server.handler.next_repeat(server.now).unwrap();
+    let reply = server.apply(Transition::Remind(remind));
+    server.sleep(Duration::from_millis(600));
+    assert!(server.handler.next_repeat(server.now).is_none(), "one at a time");
+    assert!(server.handler.on_reminded(server.now, due, &reply).is_some());
+    server.sleep(limits::RESEND_INTERVAL - Duration::from_nanos(1));
+    assert!(server.handler.next_repeat(server.now).is_none());
+    server.sleep(Duration::from_nanos(1));
+    let (_, due) = server.handler.next_repeat(server.now).unwrap();
+    server.handler.leave_out(server.now, due);
+    assert_eq!(server.handler.next_timeout(), None, "what is left out is not made up for");
+}
+
+#[test]
+fn who_answers_while_the_store_is_asked_is_told_no_more() {
+    let mut server = Server::new();
+    let (mut host, mut joiner, attempt) = server.pair();
+    server.receive(joiner.source, &joiner.bind(attempt));
+    server.sleep(limits::RESEND_INTERVAL);
+    let (remind, due) = server.handler.next_repeat(server.now).unwrap();
+    let reply = server.apply(Transition::Remind(remind));
+    assert!(matches!(reply, Reply::Reminded(Some(_))));
+    server.receive(host.source, &host.bind(attempt));
+    assert!(server.handler.on_reminded(server.now, due, &reply).is_none());
+}
+
+#[test]
 fn abuse_never_makes_the_plan_grow() {
-    use super::super::answer::Answer;
     use super::super::repeats::Repeats;
     use rendezvous_shared::id::{Handle, Role};
     let mut repeats = Repeats::new();
     let room = repeats.capacity();
-    let source = endpoint("9.9.9.1:4000");
-    let cookie = Cookie::new_zeroed();
-    let answer = Answer::challenge(source, None, U64::ZERO, INSTANCE, cookie);
+    let mut asked = std::collections::VecDeque::new();
     let mut now = Instant::from_millis(1);
     let mut sent = 0u64;
     for step in 0..400_000u64 {
         let attempt = AttemptId::new(step.wrapping_mul(0x9e37_79b9_7f4a_7c15), Handle(step));
-        repeats.plan(now, attempt, Role::Host, &answer);
+        repeats.plan(now, attempt, Role::Host);
         if step % 3 == 0 {
             repeats.cancel(attempt, Role::Host);
         }
         if step % 5 == 0 {
-            repeats.plan(now, attempt, Role::Host, &answer);
+            repeats.plan(now, attempt, Role::Host);
         }
         if step % 64 == 0 {
             now = now.after(Duration::from_millis(1));
-            repeats.due(now, usize::MAX, |_| sent += 1);
+            asked.extend(core::iter::from_fn(|| repeats.due(now)));
+            // The store answers late, and of some that there is nothing to say.
+            for (ordinal, (_, due)) in asked.drain(..asked.len() / 2).enumerate() {
+                sent += u64::from(repeats.answered(now, due, ordinal % 4 != 0).is_some());
+            }
         }
         // The map counts places of removed entries as taken until it tidies up; it must never count more.
         let (plans, queue) = repeats.capacity();

@@ -163,7 +163,8 @@ fn presence_takes_no_attempt_apart() {
     let mut sequence = 1;
     let mut told = |store: &mut MemoryStore, seconds, leaves: bool| {
         sequence += 1;
-        let proof = DatagramProof { arrived: at(seconds), sequence, ..proof(key, 1) };
+        let proof =
+            DatagramProof { arrived: at(seconds), cookie_issued: at(seconds), sequence, ..proof(key, 1) };
         let told = if leaves {
             Transition::EndPresence(EndPresence { proof })
         } else {

@@ -1,14 +1,14 @@
 //! A small world with one of everything, one of its pools full; and everything that may be asked of it.
 
 use super::{Harness, JOINER, LIFETIME, OPERATOR, OWNER, STRANGER, THIRD, World, description, v4};
-use crate::id::PrincipalId;
+use crate::id::{PrincipalId, Role};
 use crate::limits::{DRAIN_MAX, Limits, REVOCATION_MIN};
 use crate::outcome::Pool;
 use crate::store::{
     AttemptGrant, BeginDrain, Bind, BrowseListings, CancelAttempt, Candidates, CreateAttempt, DeleteListing,
     EndPresence, Filter, GetAttempt, GetListing, LiftRevocation, ListPending, ListRevocations, ListingGrant,
-    ListingLocator, RefreshPresence, RegisterListing, RenewLease, Reply, Report, Reporter, RevocationView,
-    Revoke, Subject, Transition,
+    ListingLocator, RefreshPresence, RegisterListing, Remind, RenewLease, Reply, Report, Reporter,
+    RevocationView, Revoke, Subject, Transition,
 };
 use crate::wire::ReportResult;
 
@@ -186,6 +186,9 @@ fn of_datagrams<H: Harness>() -> Vec<Row<H>> {
             let proof = w.proof(scene.attempt.joiner_key, v4(2, 5000));
             let (attempt, candidates) = (scene.attempt.id, Candidates::default());
             Transition::Bind(Bind { proof, attempt, candidates, round_trip: LIFETIME / 100 })
+        }),
+        row("a reminder", &[], |_, scene| {
+            Transition::Remind(Remind { attempt: scene.met.id, role: Role::Host })
         }),
         row("a report", &[], |w, scene| {
             let reporter = Reporter::Datagram(w.proof(scene.met.joiner_key, v4(2, 5000)));

@@ -4,7 +4,8 @@ use super::{Harness, JOINER, LEASE, LIFETIME, NANO, OWNER, SECOND, World, refuse
 use crate::id::SessionId;
 use crate::limits::{GAUGE_LAG_MAX, PRESENCE_KEY_LIFETIME, PRESENCE_LIFETIME, SEQUENCE_JUMP_MAX};
 use crate::outcome::Refusal;
-use crate::store::{BindAnswer, Notice, Reply};
+use crate::store::{BindAnswer, DatagramProof, EndPresence, Notice, Reply, Transition};
+use crate::time::Instant;
 
 /// "A listing is visible or joinable only when its lease and authenticated UDP host presence are both fresh."
 pub fn visible_needs_lease_and_presence<H: Harness>(harness: &mut H) {
@@ -128,8 +129,7 @@ pub fn the_newest_session_wins<H: Harness>(harness: &mut H) {
 fn newest_session_after<H: Harness>(w: &mut World<'_, H>, first: SessionId) {
     let grant = w.register(OWNER);
     w.sleep(SECOND);
-    let old =
-        crate::store::DatagramProof { session: first, ..w.proof(grant.lease.presence_key, v4(1, 4000)) };
+    let old = DatagramProof { session: first, ..w.proof(grant.lease.presence_key, v4(1, 4000)) };
     assert!(matches!(w.refresh(old), Reply::Presence(_)));
     let mut other = w.proof(grant.lease.presence_key, v4(1, 4001));
     other.session = SessionId(2);
@@ -149,7 +149,7 @@ pub fn sequences_do_not_jump<H: Harness>(harness: &mut H) {
     let mut w = World::new(harness);
     let grant = w.register(OWNER);
     let proof = w.proof(grant.lease.presence_key, v4(1, 4000));
-    let mut with = |sequence| w.refresh(crate::store::DatagramProof { sequence, ..proof });
+    let mut with = |sequence| w.refresh(DatagramProof { sequence, ..proof });
     for bad in [0, SEQUENCE_JUMP_MAX + 1, u64::MAX] {
         assert_eq!(refused(&with(bad)), Refusal::StaleSequence);
     }
@@ -158,7 +158,7 @@ pub fn sequences_do_not_jump<H: Harness>(harness: &mut H) {
         assert_eq!(refused(&with(bad)), Refusal::StaleSequence, "{bad}");
     }
     assert!(matches!(with(10 + SEQUENCE_JUMP_MAX), Reply::Presence(_)));
-    let other_family = crate::store::DatagramProof { sequence: 1, source: v6(1, 4000), ..proof };
+    let other_family = DatagramProof { sequence: 1, source: v6(1, 4000), ..proof };
     assert!(matches!(w.refresh(other_family), Reply::Presence(_)));
 }
 
@@ -173,6 +173,61 @@ pub fn bye_ends_presence_only<H: Harness>(harness: &mut H) {
     assert_eq!(w.get_id(JOINER, grant.view.id), Err(Refusal::NotFound));
     w.present(grant.lease.presence_key, v4(1, 4000));
     assert!(w.get_id(JOINER, grant.view.id).is_ok());
+}
+
+/// "BYE ends the presence in all families": what was sent before it and comes after it, in whichever family and session,
+/// brings nothing back. A cookie issued since does, that of its own ACK first of all.
+pub fn bye_outlives_what_was_sent_before_it<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    for v6_before in [true, false] {
+        let grant = w.joinable(OWNER);
+        let (id, key) = (grant.view.id, grant.lease.presence_key);
+        if v6_before {
+            w.present(key, v6(1, 4000));
+        }
+        let late = [v4(1, 4000), v6(1, 4000)].map(|source| w.proof(key, source));
+        w.sleep(SECOND);
+        assert!(matches!(w.bye(key, v4(1, 4000)), Reply::Presence(_)));
+        for proof in late {
+            let (far, session) = (proof.sequence + 100, SessionId(2));
+            for sequence in [proof.sequence, far] {
+                let same = DatagramProof { sequence, ..proof };
+                assert_eq!(refused(&w.refresh(same)), Refusal::StaleSequence, "{same:?}");
+                let other = DatagramProof { session, ..same };
+                assert_eq!(refused(&w.refresh(other)), Refusal::StaleSequence, "{other:?}");
+            }
+        }
+        assert_eq!(w.get_id(JOINER, id), Err(Refusal::NotFound));
+        let back = w.proof(key, v6(1, 4000));
+        // Cookies tell whole milliseconds.
+        let cookie_issued = Instant::from_millis(back.cookie_issued.as_millis());
+        assert!(matches!(w.refresh(DatagramProof { cookie_issued, ..back }), Reply::Presence(_)));
+        assert!(w.get_id(JOINER, id).is_ok());
+        let back = DatagramProof { session: SessionId(2), sequence: 1, ..w.proof(key, v4(1, 4000)) };
+        assert!(matches!(w.refresh(DatagramProof { cookie_issued, ..back }), Reply::Presence(_)));
+        assert_eq!(w.delete(OWNER, id), Reply::Deleted);
+    }
+}
+
+/// "BYE until ACK": one whose ACK was lost is acknowledged again, and none of them takes anything from a host that came
+/// back meanwhile.
+pub fn a_repeated_bye_is_acknowledged<H: Harness>(harness: &mut H) {
+    let mut w = World::new(harness);
+    let grant = w.joinable(OWNER);
+    let (id, key) = (grant.view.id, grant.lease.presence_key);
+    let mut byes = [(); 3].map(|()| w.proof(key, v4(1, 4000))).into_iter();
+    let mut bye = |w: &mut World<'_, H>| {
+        let proof = byes.next().unwrap_or_else(|| panic!("as many as there are"));
+        w.apply(Transition::EndPresence(EndPresence { proof }))
+    };
+    w.sleep(SECOND);
+    let first = bye(&mut w);
+    assert!(matches!(first, Reply::Presence(_)), "{first:?}");
+    assert_eq!(bye(&mut w), first, "the same again");
+    w.sleep(SECOND);
+    w.present(key, v4(1, 4000));
+    assert_eq!(refused(&bye(&mut w)), Refusal::StaleSequence);
+    assert!(w.get_id(JOINER, id).is_ok(), "it came back");
 }
 
 /// "A superseded, deleted or revoked credential dies at once."
