@@ -16,7 +16,7 @@ use core::time::Duration;
 use std::net::{IpAddr, SocketAddr};
 
 use rendezvous_shared::credential::{KeyId, MasterKey, Secret};
-use rendezvous_shared::endpoint::{AddressPolicy, Endpoint};
+use rendezvous_shared::endpoint::{AddressPolicy, Endpoint, Mapping};
 use rendezvous_shared::id::{AttemptId, InstanceId, Role, SessionId};
 use rendezvous_shared::outcome::{ConflictReason, DatagramOutcome, Refusal};
 use rendezvous_shared::store::{
@@ -232,7 +232,13 @@ impl Handler {
                 let attempt = bind.body.attempt();
                 let round_trip = Duration::from_millis(bind.body.rtt_ms.get().into());
                 (
-                    Transition::Bind(Bind { proof, attempt, candidates, round_trip }),
+                    Transition::Bind(Bind {
+                        proof,
+                        attempt,
+                        candidates,
+                        round_trip,
+                        mapping: Mapping::Unknown,
+                    }),
                     RequestKind::Bind(attempt),
                 )
             }
