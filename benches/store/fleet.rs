@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rendezvous_core::store::MemoryStore;
 use rendezvous_shared::credential::{KeyId, MasterKey};
-use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::endpoint::{Endpoint, Mapping};
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
 use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN, LEASE_MAX, LEASE_MIN, Limits, REVOCATION_MIN};
 use rendezvous_shared::outcome::Pool;
@@ -321,7 +321,13 @@ fn caller(number: u32) -> Caller {
 
 fn bind(attempt: AttemptId, proof: DatagramProof) -> Transition {
     let round_trip = Duration::from_millis(20);
-    Transition::Bind(Bind { proof, attempt, candidates: Candidates::default(), round_trip })
+    Transition::Bind(Bind {
+        proof,
+        attempt,
+        candidates: Candidates::default(),
+        round_trip,
+        mapping: Mapping::Unknown,
+    })
 }
 
 fn proof(now: Instant, key_id: KeyId, number: u32, port: u16, sequence: u64) -> DatagramProof {

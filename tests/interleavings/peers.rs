@@ -8,7 +8,7 @@ use std::time::Duration;
 use rendezvous_core::handler::Cookies;
 use rendezvous_core::store::MemoryStore;
 use rendezvous_shared::credential::{Direction, KeyId, MasterKey, Secret};
-use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::endpoint::{Endpoint, Mapping};
 use rendezvous_shared::id::{
     AttemptId, Handle, InstanceId, ListingId, PrincipalId, Role, SessionId, TenantId,
 };
@@ -174,6 +174,7 @@ impl Meeting {
             attempt: self.attempt,
             candidates: Candidates::default(),
             round_trip: Duration::ZERO,
+            mapping: Mapping::Unknown,
         })
     }
 

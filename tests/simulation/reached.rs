@@ -192,6 +192,8 @@ const NO_QUOTAS: &[(QuotaScope, &str)] = &[
     (QuotaScope::Source, "the store has no budgets of introductions yet"),
     (QuotaScope::Host, "the store has no budgets of introductions yet"),
 ];
+const NO_REASONS: &[(AttemptReason, &str)] =
+    &[(AttemptReason::MappingVaries, "nothing on the wire tells of mappings yet")];
 impl Reached {
     /// Nothing yet.
     pub(crate) fn new() -> Self {
@@ -233,7 +235,7 @@ impl Reached {
         missing.extend(self.conflicts.missing(&[]));
         missing.extend(self.pools.missing(NO_POOLS));
         missing.extend(self.quotas.missing(NO_QUOTAS));
-        missing.extend(self.reasons.missing(&[]));
+        missing.extend(self.reasons.missing(NO_REASONS));
         missing.extend(self.introductions.missing(&[]));
         missing.extend((self.connected == 0).then_some("connected"));
         missing.extend((self.met_on_lan == 0).then_some("met_on_lan"));

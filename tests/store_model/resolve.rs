@@ -163,14 +163,15 @@ impl<S: EphemeralRendezvousStore> Side<S> {
                 let proof = self.proof(now, Role::Host, (self.listing(listing)?, None), with, &datagram);
                 Some(Transition::EndPresence(EndPresence { proof }))
             }
-            Ask::Bind { attempt: pick, role, with, datagram, second, lan, round_trip } => {
+            Ask::Bind { attempt: pick, role, with, datagram, second, lan, round_trip, mapping } => {
                 let attempt = self.attempt(pick)?;
                 let of = (self.attempts[attempt].listing, Some(attempt));
                 let proof = self.proof(now, role, of, with, &datagram);
                 let lan = lan.then(|| Endpoint::new([192, 168, 0, role as u8].into(), 6_000));
                 let second = second.map(|from| endpoint(role, from, !datagram.v6));
                 let candidates = Candidates { second, lan: [lan, None] };
-                Some(Transition::Bind(Bind { proof, attempt: self.attempt_id(pick), candidates, round_trip }))
+                let attempt = self.attempt_id(pick);
+                Some(Transition::Bind(Bind { proof, attempt, candidates, round_trip, mapping }))
             }
             Ask::Report { attempt: pick, role, with, datagram, result } => {
                 let attempt = self.attempt(pick)?;

@@ -4,6 +4,7 @@
 use core::fmt;
 use core::time::Duration;
 
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::Role;
 use rendezvous_shared::limits::Limits;
 use rendezvous_shared::store::Quotas;
@@ -299,6 +300,7 @@ pub(crate) enum Ask {
         second: Option<Spot>,
         lan: bool,
         round_trip: Duration,
+        mapping: Mapping,
     },
     Remind {
         attempt: Pick,

@@ -5,6 +5,7 @@ use core::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::strategy::Union;
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::Role;
 use rendezvous_shared::limits::{
     ATTEMPT_MAX, ATTEMPT_MIN, DRAIN_MAX, LEASE_MAX, LEASE_MIN, PRESENCE_LIFETIME, PROOF_AGE_MAX,
@@ -230,8 +231,10 @@ pub(crate) fn bind() -> BoxedStrategy<Ask> {
     let second = weighted(vec![(8, just(None)), (3, select(seconds).prop_map(Some).boxed())]);
     let lan = select(vec![false, false, false, true]);
     let round_trips = vec![Duration::ZERO, Duration::from_millis(30), SECOND, 3 * SECOND, Duration::MAX];
-    (pick(), role(), made_with(), datagram(), second, lan, select(round_trips))
-        .prop_map(|(attempt, role, with, datagram, second, lan, round_trip)| Ask::Bind {
+    let mapping =
+        weighted(vec![(6, just(Mapping::Unknown)), (1, just(Mapping::Stable)), (1, just(Mapping::Varies))]);
+    (pick(), role(), made_with(), datagram(), second, lan, select(round_trips), mapping)
+        .prop_map(|(attempt, role, with, datagram, second, lan, round_trip, mapping)| Ask::Bind {
             attempt,
             role,
             with,
@@ -239,6 +242,7 @@ pub(crate) fn bind() -> BoxedStrategy<Ask> {
             second,
             lan,
             round_trip,
+            mapping,
         })
         .boxed()
 }

@@ -9,6 +9,7 @@ use jiff::fmt::temporal::DateTimePrinter;
 use rendezvous_shared::api;
 use rendezvous_shared::counter::Label;
 use rendezvous_shared::credential::KeyId;
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::limits;
 use rendezvous_shared::store::{
     AttemptGrant, AttemptView, DrainView, LeaseGrant, ListingGrant, ListingView, PendingAttempt, Phase,
@@ -179,8 +180,8 @@ pub(super) fn attempt(view: &AttemptView, now: Instant) -> api::AttemptBody {
         reason,
         times_ms: phase_times(&view.times),
         remaining_ms,
-        host: side(view.host_families, view.host_report),
-        joiner: side(view.joiner_families, view.joiner_report),
+        host: side(view.host_families, view.host_report, view.host_mapping),
+        joiner: side(view.joiner_families, view.joiner_report, view.joiner_mapping),
     }
 }
 
@@ -195,9 +196,10 @@ fn phase_times(times: &PhaseTimes) -> api::PhaseTimesBody {
     }
 }
 
-fn side(families: [bool; 2], report: Option<ReportResult>) -> api::SideBody {
+fn side(families: [bool; 2], report: Option<ReportResult>, mapping: Mapping) -> api::SideBody {
     let names = ["ipv4", "ipv6"].into_iter().zip(families).filter(|it| it.1).map(|it| it.0.to_owned());
-    api::SideBody { families: names.collect(), report: report.map(|it| it.name().to_owned()) }
+    let mapping = mapping.known().map(|it| it.name().to_owned());
+    api::SideBody { families: names.collect(), report: report.map(|it| it.name().to_owned()), mapping }
 }
 
 pub(super) fn drain(view: DrainView, now: Instant) -> api::DrainResponse {

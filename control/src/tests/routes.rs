@@ -83,6 +83,7 @@ async fn attempts_are_created_read_listed_reported_and_cancelled() {
     assert_eq!((body.phase.as_str(), body.reason, body.remaining_ms), ("bound", None, 19_400));
     assert_eq!(body.times_ms.host_bound, Some(100));
     assert_eq!(body.host.families, ["ipv4", "ipv6"]);
+    assert_eq!((body.host.mapping.as_deref(), body.joiner.mapping), (Some("varies"), None));
     assert_eq!(body.host.report.as_deref(), Some("peer_silent"));
     server.answer(Ok(Reply::Attempt(Box::new(attempt(Phase::Ended(AttemptReason::HostSilent))))));
     let body = server.call(HOST, "GET", &path, "").await.json();

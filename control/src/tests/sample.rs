@@ -5,6 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use rendezvous_shared::counter::Counters;
 use rendezvous_shared::credential::KeyId;
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::{AttemptId, Handle, InstanceId, JoinCode, ListingId, Role, TenantId};
 use rendezvous_shared::outcome::{DatagramOutcome, OutcomeKind, Pool};
 use rendezvous_shared::store::{
@@ -94,6 +95,8 @@ pub(super) fn attempt(phase: Phase) -> AttemptView {
         deadline: at(20_400),
         host_families: [true, true],
         joiner_families: [false, false],
+        host_mapping: Mapping::Varies,
+        joiner_mapping: Mapping::Unknown,
         host_report: Some(ReportResult::PeerSilent),
         joiner_report: None,
     }

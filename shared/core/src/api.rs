@@ -281,6 +281,9 @@ pub struct SideBody {
     /// What it reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
+    /// `stable` or `varies`: whether its NAT gives it another port for each destination; absent when that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mapping: Option<String>,
 }
 
 /// `POST /v1/attempts/{id}/report`, request.

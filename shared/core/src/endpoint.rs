@@ -3,6 +3,37 @@
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::labels;
+
+labels! {
+    /// Whether a client's NAT was seen to give it another port, or address, towards another destination.
+    pub enum Mapping {
+        /// Nobody looked.
+        Unknown = "unknown",
+        /// It did not: what one destination sees is where any peer reaches the client.
+        Stable = "stable",
+        /// It did: peers are seen from elsewhere than the server saw, and mostly cannot be met.
+        Varies = "varies",
+    }
+}
+
+impl Mapping {
+    /// This, or `other` when nothing is known yet. What is known stays.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        match self {
+            Self::Unknown => other,
+            known => known,
+        }
+    }
+
+    /// Itself, if it is known.
+    #[must_use]
+    pub fn known(self) -> Option<Self> {
+        (self != Self::Unknown).then_some(self)
+    }
+}
+
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Family {

@@ -147,7 +147,11 @@ labels! {
     pub enum AttemptReason {
         /// A peer reported that the two are connected.
         Connected = "connected",
-        /// A peer reported that it could not reach the other.
+        /// Reports came, none said connected, and the NAT of at least one peer gives it another port for each destination.
+        MappingVaries = "mapping_varies",
+        /// Reports came, none said connected, and a peer heard nothing of the other.
+        PeerSilent = "peer_silent",
+        /// Reports came, none said connected, and none that the other was silent.
         ReportedFailed = "reported_failed",
         /// Introduced, and nobody reported before the deadline.
         Unreported = "unreported",

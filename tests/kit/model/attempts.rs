@@ -170,9 +170,9 @@ impl NaiveStore {
         }
         *attempt.report_mut(role) = Some(request.result);
         attempt.times.reported.get_or_insert(now);
-        let reports = attempt.reports();
-        if reports.iter().all(Option::is_some) {
-            self.finish_attempt(request.attempt, now, reported_reason(reports));
+        if attempt.reports().iter().all(Option::is_some) {
+            let reason = reported_reason(attempt);
+            self.finish_attempt(request.attempt, now, reason);
         }
         Ok(Reply::Reported)
     }

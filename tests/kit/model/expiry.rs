@@ -1,5 +1,6 @@
 //! What ends by itself, each at its own time, and the drain.
 
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::{AttemptId, ListingId};
 use rendezvous_shared::limits::{DRAIN_MAX, RESULT_LIFETIME};
 use rendezvous_shared::outcome::AttemptReason;
@@ -70,7 +71,7 @@ impl NaiveStore {
     fn reason_of_silence(&self, attempt: &Attempt, at: Instant) -> AttemptReason {
         let joinable = self.listing(attempt.listing).is_some_and(|it| it.is_joinable(at));
         match (&attempt.host_side, &attempt.joiner_side) {
-            _ if attempt.times.introduced.is_some() => reported_reason(attempt.reports()),
+            _ if attempt.times.introduced.is_some() => reported_reason(attempt),
             _ if !joinable => AttemptReason::HostPresenceStale,
             (None, Some(_)) => AttemptReason::HostSilent,
             (Some(_), None) => AttemptReason::JoinerSilent,
@@ -131,13 +132,15 @@ impl NaiveStore {
     }
 }
 
-/// One that hears the other settles it.
-pub(super) fn reported_reason(reports: [Option<ReportResult>; 2]) -> AttemptReason {
-    if reports.contains(&Some(ReportResult::Connected)) {
-        AttemptReason::Connected
-    } else if reports == [None, None] {
-        AttemptReason::Unreported
-    } else {
-        AttemptReason::ReportedFailed
+/// One that hears the other settles it; else a mapping that varies is the likeliest cause, then silence.
+pub(super) fn reported_reason(attempt: &Attempt) -> AttemptReason {
+    let says = |result| attempt.reports().contains(&Some(result));
+    let varies = attempt.mappings().contains(&Mapping::Varies);
+    match attempt.reports() {
+        [None, None] => AttemptReason::Unreported,
+        _ if says(ReportResult::Connected) => AttemptReason::Connected,
+        _ if varies => AttemptReason::MappingVaries,
+        _ if says(ReportResult::PeerSilent) => AttemptReason::PeerSilent,
+        _ => AttemptReason::ReportedFailed,
     }
 }

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::{AttemptId, Role};
 use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, PROOF_AGE_MAX, RECORD_GRACE};
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Refusal};
@@ -82,6 +83,9 @@ impl NaiveStore {
             if side.endpoint != proof.source || side.candidates != request.candidates {
                 return Err(Refusal::Conflict(ConflictReason::EndpointAlreadyBound));
             }
+            if side.mapping == Mapping::Unknown {
+                side.mapping = request.mapping;
+            }
             if let Some(after) = Counted::after(Some(side.counted), proof) {
                 side.counted = after;
                 side.proved = side.proved.max(proved);
@@ -99,6 +103,7 @@ impl NaiveStore {
             endpoint: proof.source,
             candidates: request.candidates,
             round_trip: request.round_trip,
+            mapping: request.mapping,
             proved,
             local: proof.local,
             counted,

@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use rendezvous_shared::credential::KeyId;
-use rendezvous_shared::endpoint::{Endpoint, Family};
+use rendezvous_shared::endpoint::{Endpoint, Family, Mapping};
 use rendezvous_shared::id::{
     AttemptId, InstanceId, JoinCode, ListingId, PrincipalId, RevocationId, Role, SessionId, TenantId,
 };
@@ -110,6 +110,7 @@ pub(super) struct Side {
     pub(super) endpoint: Endpoint,
     pub(super) candidates: Candidates,
     pub(super) round_trip: Duration,
+    pub(super) mapping: Mapping,
     pub(super) proved: Instant,
     pub(super) local: Option<IpAddr>,
     pub(super) counted: Counted,
@@ -143,6 +144,10 @@ impl Attempt {
         [self.host_report, self.joiner_report]
     }
 
+    pub(super) fn mappings(&self) -> [Mapping; 2] {
+        [self.host_side, self.joiner_side].map(|it| it.map_or(Mapping::Unknown, |it| it.mapping))
+    }
+
     pub(super) fn view(&self) -> AttemptView {
         let bound = self.host_side.is_some() || self.joiner_side.is_some();
         let phase = match self.times.introduced {
@@ -161,6 +166,8 @@ impl Attempt {
             deadline: self.deadline,
             host_families: families(&self.host_side),
             joiner_families: families(&self.joiner_side),
+            host_mapping: self.mappings()[0],
+            joiner_mapping: self.mappings()[1],
             host_report: self.host_report,
             joiner_report: self.joiner_report,
         }

@@ -1,7 +1,7 @@
 //! Attempts: what was acknowledged of them, and who was told of whom.
 
 use rendezvous_shared::credential::KeyId;
-use rendezvous_shared::endpoint::{Endpoint, Family};
+use rendezvous_shared::endpoint::{Endpoint, Family, Mapping};
 use rendezvous_shared::id::{AttemptId, ListingId, Role};
 use rendezvous_shared::limits::{ATTEMPT_MAX, ATTEMPT_MIN};
 use rendezvous_shared::outcome::{AttemptReason, ConflictReason, Pool, QuotaScope, Refusal};
@@ -20,6 +20,7 @@ pub(super) struct SideFact {
     pub(super) key: KeyId,
     pub(super) endpoint: Endpoint,
     pub(super) candidates: Candidates,
+    pub(super) mapping: Mapping,
 }
 
 /// What is known of an attempt.

@@ -1,5 +1,6 @@
 //! How attempts end: when, for which reason, and what is shown of them.
 
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::{ListingId, PrincipalId, TenantId};
 use rendezvous_shared::limits::RESULT_LIFETIME;
 use rendezvous_shared::outcome::{AttemptReason, Refusal};
@@ -67,6 +68,10 @@ impl AttemptFact {
         match self.reports {
             [None, None] => AttemptReason::Unreported,
             reports if reports.contains(&Some(ReportResult::Connected)) => AttemptReason::Connected,
+            _ if self.sides.iter().flatten().any(|it| it.mapping == Mapping::Varies) => {
+                AttemptReason::MappingVaries
+            }
+            reports if reports.contains(&Some(ReportResult::PeerSilent)) => AttemptReason::PeerSilent,
             _ => AttemptReason::ReportedFailed,
         }
     }

@@ -66,7 +66,9 @@ impl Oracle {
         }
         self.proofs.on_accepted(proof, Some(request.attempt));
         let (key, endpoint, candidates) = (proof.key_id, proof.source, request.candidates);
-        fact.sides[place(role)].get_or_insert(SideFact { key, endpoint, candidates });
+        let mapping = request.mapping;
+        let side = fact.sides[place(role)].get_or_insert(SideFact { key, endpoint, candidates, mapping });
+        side.mapping = side.mapping.or(mapping);
         match reply {
             Reply::Refused(Refusal::Conflict(reason)) => {
                 let same = fact.endpoints().is_some_and(|[host, joiner]| {

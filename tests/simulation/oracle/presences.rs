@@ -22,8 +22,7 @@ impl Oracle {
             (Some(id), Reply::Presence(grant)) => {
                 let moves = self.moves_on(proof);
                 let gone = self.live_listing(now, id).is_some_and(|it| !it.visible(now));
-                let again = bye && gone;
-                if !(moves || again) {
+                if !moves && (!bye || !gone) {
                     broken("an older datagram reinstates nothing", format_args!("{proof:?}"));
                 }
                 if bye && moves {

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use rendezvous_shared::credential::Direction;
-use rendezvous_shared::endpoint::{AddressPolicy, Endpoint};
+use rendezvous_shared::endpoint::{AddressPolicy, Endpoint, Mapping};
 use rendezvous_shared::id::Role;
 use rendezvous_shared::outcome::{DatagramOutcome, Refusal};
 use rendezvous_shared::store::{
@@ -160,7 +160,8 @@ impl Handler {
                 let candidates = self.candidates(now, bind, &proof)?;
                 let attempt = bind.attempt();
                 let round_trip = Duration::from_millis(bind.rtt_ms.get().into());
-                let bind = Bind { proof, attempt, candidates, round_trip };
+                let mapping = self.mapping(now, bind, &proof);
+                let bind = Bind { proof, attempt, candidates, round_trip, mapping };
                 (Transition::Bind(bind), RequestKind::Bind(attempt))
             }
             Claim::Report(report) => {
@@ -170,6 +171,20 @@ impl Handler {
                 (Transition::Report(Report { reporter, attempt, result }), RequestKind::Report(attempt))
             }
         })
+    }
+
+    /// Whether the sender's mapping varies by destination: the cookie that the probe port gave is for the address and
+    /// port that were seen there.
+    fn mapping(&self, now: Instant, bind: &wire::Bind, proof: &DatagramProof) -> Mapping {
+        let Some(cookies) = self.probe_cookies.as_ref().filter(|_| bind.probe_cookie.issued_ms.get() != 0)
+        else {
+            return Mapping::Unknown;
+        };
+        match cookies.check(now, &proof.key_id, proof.source, &bind.probe_cookie) {
+            Ok(_) => Mapping::Stable,
+            Err(DatagramOutcome::StaleCookie) => Mapping::Unknown,
+            Err(_) => Mapping::Varies,
+        }
     }
 
     /// The further endpoints of a BIND: the second proved by a cookie of its own, the others private.

@@ -148,6 +148,8 @@ pub struct Handler {
     options: HandlerOptions,
     master: MasterKey,
     cookies: Cookies,
+    /// Those that the probe port gives.
+    probe_cookies: Option<Cookies>,
     ceiling: Ceiling,
     sources: Sources,
     keys: Keys,
@@ -161,6 +163,7 @@ impl Handler {
     pub fn new(options: HandlerOptions, master: MasterKey) -> Self {
         Self {
             cookies: Cookies::new(&master, options.bound.port()),
+            probe_cookies: options.probe_port.map(|port| Cookies::new(&master, port)),
             ceiling: Ceiling::new(options.unproved_per_second),
             sources: Sources::new(&master),
             keys: Keys::new(&master, options.keys_max),

@@ -198,8 +198,8 @@ impl MemoryStore {
         if attempt.times.reported.get().is_none() {
             attempt.times.reported = now.into();
         }
-        if let (Some(host), Some(joiner)) = (attempt.host_report, attempt.joiner_report) {
-            let reason = reported_reason([Some(host), Some(joiner)]);
+        if attempt.host_report.is_some() && attempt.joiner_report.is_some() {
+            let reason = reported_reason(attempt);
             self.finish_attempt(now, slot, End { at: now, reason });
         }
         Ok(Reply::Reported)

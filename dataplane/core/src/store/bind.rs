@@ -83,6 +83,7 @@ impl MemoryStore {
             if side.endpoint != proof.source || side.candidates != request.candidates {
                 return Err(Refusal::Conflict(ConflictReason::EndpointAlreadyBound));
             }
+            side.mapping = side.mapping.or(request.mapping);
             // The same bytes again get the same answer, but only a fresh datagram proves the address anew.
             if let Some(fresh) = side.freshness.accept(proof) {
                 side.freshness = fresh;
@@ -103,6 +104,7 @@ impl MemoryStore {
             endpoint: proof.source,
             candidates: request.candidates,
             round_trip: request.round_trip,
+            mapping: request.mapping,
             proved: proof.arrived.min(now),
             local: proof.local,
             freshness,

@@ -1,5 +1,6 @@
 //! How things end: what is over, working it off, and making room where a pool or quota looks full.
 
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::{AttemptId, ListingId};
 use rendezvous_shared::outcome::AttemptReason;
 use rendezvous_shared::store::{Caller, Phase};
@@ -92,7 +93,7 @@ impl MemoryStore {
 /// Why an attempt ended whose own deadline came.
 fn expiry_reason(attempt: &Attempt, host_present: bool) -> AttemptReason {
     match (attempt.phase(), &attempt.host_side, &attempt.joiner_side) {
-        (Phase::Introduced, ..) => reported_reason([attempt.host_report, attempt.joiner_report]),
+        (Phase::Introduced, ..) => reported_reason(attempt),
         _ if !host_present => AttemptReason::HostPresenceStale,
         (_, None, Some(_)) => AttemptReason::HostSilent,
         (_, Some(_), None) => AttemptReason::JoinerSilent,
@@ -100,14 +101,19 @@ fn expiry_reason(attempt: &Attempt, host_present: bool) -> AttemptReason {
     }
 }
 
-/// One that hears the other settles it: each direction was open.
-pub(super) fn reported_reason(reports: [Option<ReportResult>; 2]) -> AttemptReason {
+/// One that hears the other settles it: each direction was open. Otherwise the likeliest cause that is known is told.
+pub(super) fn reported_reason(attempt: &Attempt) -> AttemptReason {
+    let reports = [attempt.host_report, attempt.joiner_report];
     if reports.contains(&Some(ReportResult::Connected)) {
         AttemptReason::Connected
-    } else if reports.iter().any(Option::is_some) {
-        AttemptReason::ReportedFailed
-    } else {
+    } else if reports == [None, None] {
         AttemptReason::Unreported
+    } else if attempt.mappings().contains(&Mapping::Varies) {
+        AttemptReason::MappingVaries
+    } else if reports.contains(&Some(ReportResult::PeerSilent)) {
+        AttemptReason::PeerSilent
+    } else {
+        AttemptReason::ReportedFailed
     }
 }
 

@@ -4,7 +4,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use rendezvous_shared::endpoint::{Endpoint, Family};
+use rendezvous_shared::endpoint::{Endpoint, Family, Mapping};
 use rendezvous_shared::id::{AttemptId, Handle, JoinCode, ListingId, PrincipalId, Role, TenantId};
 use rendezvous_shared::limits::{INTRODUCED_LIFETIME_MIN, PRESENCE_LIFETIME};
 use rendezvous_shared::outcome::AttemptReason;
@@ -229,6 +229,8 @@ pub(super) struct Side {
     pub(super) endpoint: Endpoint,
     pub(super) candidates: Candidates,
     pub(super) round_trip: Duration,
+    /// The only one of these that may become known later.
+    pub(super) mapping: Mapping,
     /// When the last good BIND arrived from there.
     pub(super) proved: Instant,
     /// The local address that BIND asked.
@@ -292,6 +294,11 @@ impl Attempt {
         }
     }
 
+    /// Of host and joiner; nothing is known of one that is not bound.
+    pub(super) fn mappings(&self) -> [Mapping; 2] {
+        [&self.host_side, &self.joiner_side].map(|it| it.as_ref().map_or(Mapping::Unknown, |it| it.mapping))
+    }
+
     /// What is told of it, and kept when it ends.
     pub(super) fn story(&self, handle: Handle, listing: ListingId) -> Story {
         Story {
@@ -299,6 +306,7 @@ impl Attempt {
             listing: (listing.tag(), listing.handle()),
             times: self.times,
             families: [families(self.host_side.as_ref()), families(self.joiner_side.as_ref())],
+            mappings: self.mappings(),
             reports: [self.host_report, self.joiner_report],
         }
     }

@@ -1,5 +1,6 @@
 //! What there is to tell of an attempt, small enough to be kept of every one that ended.
 
+use rendezvous_shared::endpoint::Mapping;
 use rendezvous_shared::id::{AttemptId, Handle, ListingId, Role};
 use rendezvous_shared::store::{AttemptView, Phase, PhaseTimes};
 use rendezvous_shared::time::Instant;
@@ -49,6 +50,7 @@ pub(super) struct Story {
     pub(super) listing: (u64, Handle),
     pub(super) times: Times,
     pub(super) families: [[bool; 2]; 2],
+    pub(super) mappings: [Mapping; 2],
     pub(super) reports: [Option<ReportResult>; 2],
 }
 
@@ -86,6 +88,8 @@ impl Story {
             deadline,
             host_families: self.families[0],
             joiner_families: self.families[1],
+            host_mapping: self.mappings[0],
+            joiner_mapping: self.mappings[1],
             host_report: self.reports[0],
             joiner_report: self.reports[1],
         }

@@ -12,6 +12,7 @@ mod full;
 pub mod introduction;
 pub mod listings;
 pub mod presence;
+pub mod reasons;
 pub mod reminders;
 pub mod reports;
 pub mod revocations;
@@ -20,7 +21,7 @@ pub mod time;
 use core::time::Duration;
 
 use crate::credential::KeyId;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Mapping};
 use crate::id::{AttemptId, ListingId, PrincipalId, SessionId, TenantId};
 use crate::limits::{self, Limits};
 use crate::outcome::{ConflictReason, Pool, Refusal};
@@ -98,6 +99,7 @@ macro_rules! store_contract_tests {
             reminders: a_host_is_reminded_where_it_is_now, a_host_is_reminded_of_what_waits,
                 peers_are_reminded_until_they_report, an_address_no_longer_proved_is_not_reminded,
                 they_change_nothing;
+            reasons: each_is_reached, the_likeliest_cause_is_told, a_mapping_becomes_known_once;
             reports: the_first_of_each_role_counts, both_finish_the_attempt, come_in_any_order,
                 repeated_ones_are_acknowledged, need_an_introduction, a_dead_key_reports_nothing;
             capacity: a_full_pool_of_listings_refuses, a_full_pool_of_listing_records_refuses,
@@ -369,7 +371,13 @@ impl<'h, H: Harness> World<'h, H> {
         candidates: Candidates,
     ) -> Reply {
         let proof = self.proof(key_id, source);
-        self.apply(Transition::Bind(Bind { proof, attempt, candidates, round_trip: Duration::ZERO }))
+        self.apply(Transition::Bind(Bind {
+            proof,
+            attempt,
+            candidates,
+            round_trip: Duration::ZERO,
+            mapping: Mapping::Unknown,
+        }))
     }
 
     // ---- Attempts

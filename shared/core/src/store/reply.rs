@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::counter::Counters;
 use crate::credential::KeyId;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Mapping};
 use crate::id::{AttemptId, JoinCode, ListingId, RevocationId};
 use crate::limits;
 use crate::outcome::{AttemptReason, OutcomeKind, Pool, Refusal};
@@ -133,6 +133,10 @@ pub struct AttemptView {
     pub host_families: [bool; 2],
     /// The families the joiner is bound in: IPv4, IPv6.
     pub joiner_families: [bool; 2],
+    /// Whether the host's NAT mapping was seen to vary.
+    pub host_mapping: Mapping,
+    /// Whether the joiner's was.
+    pub joiner_mapping: Mapping,
     /// What the host reported.
     pub host_report: Option<ReportResult>,
     /// What the joiner reported.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::credential::KeyId;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Mapping};
 use crate::id::{AttemptId, JoinCode, ListingId, PrincipalId, RevocationId, Role, SessionId, TenantId};
 use crate::labels;
 use crate::limits;
@@ -78,6 +78,9 @@ pub struct Bind {
     pub candidates: Candidates,
     /// Its round trip to the server as it measured it; zero when unknown.
     pub round_trip: Duration,
+    /// Whether its NAT's mapping varies, as far as the server saw. No part of what makes a BIND the same again: a repeat may
+    /// bring what was unknown.
+    pub mapping: Mapping,
 }
 
 /// Asks what is to be sent now to one role of an attempt that was told something unasked and did not answer. Changes

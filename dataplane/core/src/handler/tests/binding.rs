@@ -2,6 +2,7 @@
 
 use super::*;
 use rendezvous_shared::credential::PunchSecret;
+use rendezvous_shared::endpoint::Mapping;
 
 /// What an INTRODUCE tells `client`, after checking who made it.
 fn introduce(client: &Client, attempt: AttemptId, bytes: &[u8]) -> (wire::Introduce, PunchSecret) {
@@ -182,5 +183,30 @@ impl Server {
         let lease = view.lease;
         let grant = self.create(&ListingGrant { view: *view, lease, replayed: false });
         (grant.joiner_key, grant.id)
+    }
+}
+
+/// The cookie of the probe port tells whether a NAT gave the same address and port towards it.
+#[test]
+fn a_mapping_is_learnt_from_the_probe_ports_cookie() {
+    let seen_at_probe = [("9.9.9.2:5000", Mapping::Stable), ("9.9.9.2:5001", Mapping::Varies)];
+    for (seen, expected) in seen_at_probe {
+        let mut server = Server::new();
+        let (_, mut joiner, attempt) = server.pair();
+        let mut probe = crate::handler::Cookies::new(&master(), PROBE_PORT);
+        let cookie = probe.issue(server.now, &joiner.key_id, endpoint(seen));
+        let mapping_of = |server: &mut Server, joiner: &mut Client, cookie: Cookie| {
+            let bytes = joiner.bind_with(attempt, |it| it.probe_cookie = cookie);
+            let received = Received { source: joiner.source, local: None, truncated: false, bytes: &bytes };
+            match server.handler.on_datagram(server.now, &received) {
+                Action::Submit(Transition::Bind(bind), _) => bind.mapping,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(mapping_of(&mut server, &mut joiner, cookie), expected, "{seen}");
+        assert_eq!(mapping_of(&mut server, &mut joiner, Cookie::new_zeroed()), Mapping::Unknown);
+        let before = Instant::from_millis(server.now.as_millis() - 30_001);
+        let old = probe.issue(before, &joiner.key_id, endpoint(seen));
+        assert_eq!(mapping_of(&mut server, &mut joiner, old), Mapping::Unknown, "too old to say anything");
     }
 }

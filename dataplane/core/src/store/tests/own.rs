@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use rendezvous_shared::credential::{KeyId, MasterKey};
-use rendezvous_shared::endpoint::Endpoint;
+use rendezvous_shared::endpoint::{Endpoint, Mapping};
 use rendezvous_shared::id::{AttemptId, InstanceId, ListingId, PrincipalId, SessionId, TenantId};
 use rendezvous_shared::limits::{ATTEMPT_MAX, BATCH_LEN_MAX, INTRODUCED_LIFETIME_MIN, LEASE_MAX, Limits};
 use rendezvous_shared::outcome::{Pool, QuotaScope, Refusal};
@@ -91,7 +91,13 @@ pub(super) fn presence(key_id: KeyId) -> Transition {
 fn bind(key_id: KeyId, attempt: AttemptId) -> Transition {
     let candidates = Candidates::default();
     let proof = proof(key_id, 2);
-    Transition::Bind(Bind { proof, attempt, candidates, round_trip: Duration::ZERO })
+    Transition::Bind(Bind {
+        proof,
+        attempt,
+        candidates,
+        round_trip: Duration::ZERO,
+        mapping: Mapping::Unknown,
+    })
 }
 
 pub(super) fn answers(store: &mut MemoryStore, batch: &[Transition]) -> Vec<Reply> {
@@ -334,6 +340,7 @@ fn what_lives_on_changes_its_lane() {
             attempt,
             candidates: Candidates::default(),
             round_trip: Duration::ZERO,
+            mapping: Mapping::Unknown,
         })
     };
     let replies =

@@ -1,6 +1,7 @@
 //! A small world with one of everything, one of its pools full; and everything that may be asked of it.
 
 use super::{Harness, JOINER, LIFETIME, OPERATOR, OWNER, STRANGER, THIRD, World, description, v4};
+use crate::endpoint::Mapping;
 use crate::id::{PrincipalId, Role};
 use crate::limits::{DRAIN_MAX, Limits, REVOCATION_MIN};
 use crate::outcome::Pool;
@@ -185,7 +186,13 @@ fn of_datagrams<H: Harness>() -> Vec<Row<H>> {
         row("a bound role", &[], |w, scene| {
             let proof = w.proof(scene.attempt.joiner_key, v4(2, 5000));
             let (attempt, candidates) = (scene.attempt.id, Candidates::default());
-            Transition::Bind(Bind { proof, attempt, candidates, round_trip: LIFETIME / 100 })
+            Transition::Bind(Bind {
+                proof,
+                attempt,
+                candidates,
+                round_trip: LIFETIME / 100,
+                mapping: Mapping::Unknown,
+            })
         }),
         row("a reminder", &[], |_, scene| {
             Transition::Remind(Remind { attempt: scene.met.id, role: Role::Host })

@@ -6,7 +6,7 @@ use super::{
     Harness, JOINER, LIFETIME, NANO, OWNER, SECOND, World, conflict, introduced, is_waiting, refused,
     replayed, v4, v6,
 };
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Mapping};
 use crate::id::SessionId;
 use crate::limits::{INTRODUCED_LIFETIME_MIN, PROOF_AGE_MAX, SEQUENCE_JUMP_MAX};
 use crate::outcome::{AttemptReason, ConflictReason, Refusal};
@@ -104,7 +104,13 @@ pub fn identical_binds_are_idempotent<H: Harness>(harness: &mut H) {
     let (_, attempt) = pair(&mut w);
     let proof = w.proof(attempt.joiner_key, v4(2, 5000));
     let round_trip = SECOND;
-    let bind = Bind { proof, attempt: attempt.id, candidates: Candidates::default(), round_trip };
+    let bind = Bind {
+        proof,
+        attempt: attempt.id,
+        candidates: Candidates::default(),
+        round_trip,
+        mapping: Mapping::Unknown,
+    };
     for ordinal in 0..3 {
         let reply = w.apply(Transition::Bind(bind));
         let Reply::Bind(BindAnswer::Waiting { notice, .. }) = reply else { panic!("not bound: {reply:?}") };
@@ -134,7 +140,7 @@ fn stale_joiner<H: Harness>(w: &mut World<'_, H>) -> (ListingGrant, AttemptGrant
     let attempt = w.created(&request);
     let proof = w.proof(attempt.joiner_key, v4(2, 5000));
     let candidates = Candidates::default();
-    let bind = Bind { proof, attempt: attempt.id, candidates, round_trip: SECOND };
+    let bind = Bind { proof, attempt: attempt.id, candidates, round_trip: SECOND, mapping: Mapping::Unknown };
     assert!(is_waiting(&w.apply(Transition::Bind(bind))));
     w.sleep(PROOF_AGE_MAX + NANO);
     w.present(host.lease.presence_key, v4(1, 4000));
@@ -238,6 +244,7 @@ pub fn who_is_nearer_starts_later<H: Harness>(harness: &mut H) {
                 attempt: attempt.id,
                 candidates: Candidates::default(),
                 round_trip,
+                mapping: Mapping::Unknown,
             })
         };
         let joiner = w.proof(attempt.joiner_key, v4(2, 5000));
@@ -304,7 +311,13 @@ pub fn lives_five_seconds_more<H: Harness>(harness: &mut H) {
 /// `proof` as the BIND that it makes in `attempt`.
 fn bind_of(proof: DatagramProof, attempt: &AttemptGrant) -> Transition {
     let candidates = Candidates::default();
-    Transition::Bind(Bind { proof, attempt: attempt.id, candidates, round_trip: SECOND })
+    Transition::Bind(Bind {
+        proof,
+        attempt: attempt.id,
+        candidates,
+        round_trip: SECOND,
+        mapping: Mapping::Unknown,
+    })
 }
 
 /// "A delayed datagram from an old port never reinstates a dead endpoint": nor does it bind a role. What binds the

@@ -35,7 +35,7 @@ pub fn the_first_of_each_role_counts<H: Harness>(harness: &mut H) {
     assert_eq!((view.phase, view.times.reported), (Phase::Introduced, Some(w.now())));
     w.sleep(LIFETIME);
     let view = w.view(OWNER, attempt.id);
-    assert_eq!(view.map(|it| it.phase), Ok(Phase::Ended(AttemptReason::ReportedFailed)));
+    assert_eq!(view.map(|it| it.phase), Ok(Phase::Ended(AttemptReason::PeerSilent)));
 }
 
 /// "Phases: introduced → reported": with both reports the attempt is over.

@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::{
     Harness, JOINER, LEASE, LIFETIME, NANO, OPERATOR, OWNER, SECOND, World, is_waiting, refused, v4,
 };
+use crate::endpoint::Mapping;
 use crate::id::SessionId;
 use crate::limits::{
     ATTEMPT_MAX, ATTEMPT_MIN, LEASE_MAX, LEASE_MIN, Limits, PRESENCE_LIFETIME, PROOF_AGE_MAX, RECORD_GRACE,
@@ -248,7 +249,8 @@ pub fn a_proof_is_good_for_thirty_seconds<H: Harness>(harness: &mut H) {
         w.sleep(11 * SECOND);
         for proof in [first, last] {
             let (attempt, candidates) = (attempt.id, Candidates::default());
-            let bind = Bind { proof, attempt, candidates, round_trip: Duration::ZERO };
+            let bind =
+                Bind { proof, attempt, candidates, round_trip: Duration::ZERO, mapping: Mapping::Unknown };
             assert!(is_waiting(&w.apply(Transition::Bind(bind))));
         }
         w.sleep(age);
@@ -331,7 +333,8 @@ pub fn who_waits_longest_comes_first<H: Harness>(harness: &mut H) {
         let it = &all[ordinal];
         let proof = DatagramProof { session: SessionId(2), ..w.proof(it.joiner_key, v4(2, 5000)) };
         let candidates = Candidates::default();
-        let bind = Bind { proof, attempt: it.id, candidates, round_trip: Duration::ZERO };
+        let bind =
+            Bind { proof, attempt: it.id, candidates, round_trip: Duration::ZERO, mapping: Mapping::Unknown };
         assert!(is_waiting(&w.apply(Transition::Bind(bind))));
     }
     let mut expected = vec![3, 4, 1, 0, 2];
