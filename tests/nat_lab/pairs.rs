@@ -5,7 +5,7 @@ use crate::nat::{Nat, Rules};
 use crate::play::{self, End, Path};
 
 /// What the control plane says of an attempt whose peers were introduced and did not hear each other.
-pub(crate) const NOT_HEARD: &str = "reported_failed";
+pub(crate) const NOT_HEARD: &str = "peer_silent";
 
 /// Meetings of a pair that connects; the page shows the median.
 const MEETINGS: usize = 3;
