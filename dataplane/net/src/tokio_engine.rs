@@ -49,7 +49,7 @@ pub(crate) struct TokioUringEngine {
     /// Owns the ring. To drop it cancels every operation and waits for it.
     runtime: tokio_uring::Runtime,
     /// The library's hold on the socket.
-    library_socket: Rc<UdpSocket>,
+    async_socket: Rc<UdpSocket>,
     desk: Rc<Desk>,
     /// Buffers of replies that are gone.
     spare: Vec<Vec<u8>>,
@@ -86,7 +86,7 @@ impl TokioUringEngine {
         let engine = Self {
             sends: FuturesUnordered::new(),
             runtime,
-            library_socket: Rc::new(UdpSocket::from_std(descriptor.into())),
+            async_socket: Rc::new(UdpSocket::from_std(descriptor.into())),
             desk: Rc::new(Desk::new(RECEIVES)),
             spare: Vec::with_capacity(outbox.capacity()),
             outbox,
@@ -97,7 +97,7 @@ impl TokioUringEngine {
         engine.runtime.block_on(async {
             tokio_uring::spawn(watch(event, Rc::clone(&engine.desk)));
             for index in 0..RECEIVES {
-                let socket = Rc::clone(&engine.library_socket);
+                let socket = Rc::clone(&engine.async_socket);
                 tokio_uring::spawn(receive(socket, index, Rc::clone(&engine.desk)));
             }
         });
@@ -114,7 +114,7 @@ impl TokioUringEngine {
             payload.extend_from_slice(slot.payload());
             // What `push` encoded is an address of one of both families.
             if let Some(to) = decode_name(slot.name()) {
-                self.sends.push(Box::pin(send(Rc::clone(&self.library_socket), payload, to)));
+                self.sends.push(Box::pin(send(Rc::clone(&self.async_socket), payload, to)));
             }
             self.outbox.stage();
             // The payload was copied, so the slot is free.
