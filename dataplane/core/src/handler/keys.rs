@@ -122,6 +122,15 @@ impl Keys {
         self.sets[set].iter().any(|entry| entry.tag == tag && entry.highest > 0)
     }
 
+    /// Forgets the session whose mark the datagram of that sequence set, the store having refused it: a leap too far, say.
+    /// What the store takes must not be held up here.
+    pub(super) fn take_back(&mut self, key_id: &KeyId, family: Family, sequence: u64) {
+        let (set, tag) = self.slot(key_id, family);
+        if let Some(entry) = self.sets[set].iter_mut().find(|it| it.tag == tag && it.highest == sequence) {
+            entry.highest = 0;
+        }
+    }
+
     /// Remembers that the store called the key dead.
     pub(super) fn bury(&mut self, now: Instant, key_id: &KeyId, family: Family) {
         if let Some(entry) = self.place(now, key_id, family) {

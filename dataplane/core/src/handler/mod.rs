@@ -266,6 +266,7 @@ impl Handler {
     fn refused(&mut self, now: Instant, pending: &Pending, refusal: Refusal) -> Settled {
         let outcome = match refusal {
             Refusal::StaleSequence => {
+                self.keys.take_back(&pending.key_id, pending.source.family(), pending.sequence);
                 return Settled { outcome: DatagramOutcome::StaleSequence, answer: None, unasked: None };
             }
             Refusal::NotFound | Refusal::Revoked => {

@@ -229,3 +229,22 @@ fn sources_that_take_no_part() {
         assert_eq!(!server.receive(at(ip), &hello).is_silent(), served, "{policy:?} {ip}");
     }
 }
+
+/// What the ring remembers of sequences must hold up nothing that the store would take.
+#[test]
+fn a_leap_too_far_does_not_keep_the_host_out() {
+    let mut server = Server::new();
+    let (mut host, ..) = server.pair();
+    let sequence = host.sequence;
+    host.sequence += limits::SEQUENCE_JUMP_MAX + 1;
+    assert_eq!(server.receive(host.source, &host.presence()).outcome, DatagramOutcome::StaleSequence);
+    host.sequence = sequence;
+    assert_eq!(server.receive(host.source, &host.presence()).outcome, DatagramOutcome::PresenceAccepted);
+    // So is a session whose first sequence is out of range.
+    let mut other = host.clone();
+    server.sleep(Duration::from_secs(1));
+    other.cookie = server.cookie_at(&host, host.source);
+    (other.session, other.sequence) = (2, limits::SEQUENCE_JUMP_MAX);
+    assert_eq!(server.receive(host.source, &other.presence()).outcome, DatagramOutcome::StaleSequence);
+    assert_eq!(server.receive(host.source, &host.presence()).outcome, DatagramOutcome::PresenceAccepted);
+}
